@@ -11,7 +11,7 @@ static const size_t most = (size_t)1 << 50;
 static weir_status plan_anyway(weir_engine *engine, const weir_engine_options *options,
                                const weir_kv_spec *spec, weir_error *error)
 {
-    weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
+    weir_plan_parts   parts = weir_engine_plan_parts(engine, options, spec);
     const weir_status status = weir_plan_make(&engine->plan, &parts, error);
     if (status != WEIR_EFULL) return status;
     engine->config.memory.host = (int64_t)most;

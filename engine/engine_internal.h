@@ -16,14 +16,18 @@
 enum { WEIR_SMALLEST_WINDOW = 256 };
 /* Logits rows beside one per slot: prompts that are scored come in pieces of so many. */
 enum { WEIR_SCORED_ROWS = 64 };
-int32_t weir_plan_scored_rows(const weir_model *model); /* these, or a block's where prompts are cut by blocks */
+int32_t weir_plan_scored_rows(
+    const weir_model *model); /* these, or a block's where prompts are cut by blocks */
 
 /* memory.device, or nine tenths of what the device had free; 0 without one. */
 size_t weir_plan_device_cap(const weir_config *config, const weir_device *device);
-size_t
-weir_plan_cap(const weir_config *config); /* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */
-int64_t weir_plan_context(const weir_config *config, const weir_model *model); /* model.context, or what the model was trained for */
-bool    weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory);
+size_t weir_plan_cap(
+    const weir_config *
+        config); /* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */
+int64_t
+     weir_plan_context(const weir_config *config,
+                       const weir_model  *model); /* model.context, or what the model was trained for */
+bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory *directory);
 typedef struct weir_policies weir_policies;
 typedef struct weir_plan_parts {
     const weir_config    *config;
@@ -32,11 +36,11 @@ typedef struct weir_plan_parts {
     const weir_kv_spec   *spec; /* everything but n_pages and max_rows */
     const weir_kv_choice *formats; /* of which spec->formats was made */
     const weir_policies  *policies;
-    size_t                cap, tokenizer, packs, other; /* what the ledger holds of the last three */
-    size_t                device_cap; /* with a device */
-    const weir_device    *device; /* NULL: the host */
-    const char           *device_why;
-    bool                  with_service, with_server;
+    size_t             cap, tokenizer, packs, other; /* what the ledger holds of the last three */
+    size_t             device_cap; /* with a device */
+    const weir_device *device; /* NULL: the host */
+    const char        *device_why;
+    bool               with_service, with_server;
 } weir_plan_parts;
 /* plan_print.c: "11.5 MiB", "3.2 KiB", "80 B". */
 enum { WEIR_SIZE_TEXT = 32 };
@@ -49,8 +53,11 @@ weir_status weir_plan_say_least(weir_engine *engine, const weir_engine_options *
 weir_status weir_plan_read_least(const weir_engine_options *options, weir_status status,
                                  weir_error *error);
 /* plan_print.c: the arithmetic of a refusal, every part but the KV, whose rows are what is missing. EFULL. */
-weir_status weir_plan_too_small(const weir_plan *plan, weir_error *error); /* of the host, or of a device that is too small */
-WEIR_MUST_CHECK weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_error *error);
+weir_status
+                            weir_plan_too_small(const weir_plan *plan,
+                                                weir_error      *error); /* of the host, or of a device that is too small */
+WEIR_MUST_CHECK weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts,
+                                           weir_error *error);
 /* Activations and staging of a plan whose window and slots are known, for steps of so many prompt
  * tokens; without the kernels' scratch unless it is asked for. */
 WEIR_MUST_CHECK weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts,
@@ -67,13 +74,15 @@ typedef struct weir_identity_parts {
     const weir_kv_choice        *formats; /* of which spec->formats was made */
     bool                         f32_activations;
 } weir_identity_parts;
-WEIR_MUST_CHECK weir_status weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_identity_of(weir_session_identity     *out,
+                                             const weir_identity_parts *parts, weir_error *error);
 /* Sessions are on, and there is something that they could save. */
 bool weir_plan_has_sessions(const weir_config *config, bool with_service);
 /* A server with a database of states. */
 bool weir_plan_has_states(const weir_config *config, bool with_server);
 /* Of the model alone, as in the identity. */
-WEIR_MUST_CHECK weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *parts, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *parts,
+                                                weir_error *error);
 
 /* policy.c: [kv.policy] on a bound model. */
 struct weir_policies {
@@ -83,12 +92,15 @@ struct weir_policies {
     double             *frequencies; /* owned */
 };
 /* ECONFIG for a policy that is none, lacks a budget, or needs what is not there. */
-WEIR_MUST_CHECK weir_status weir_policies_open(weir_policies *policies, const weir_identity_parts *parts, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_policies_open(weir_policies             *policies,
+                                               const weir_identity_parts *parts, weir_error *error);
 void                        weir_policies_close(weir_policies *policies);
-void                        weir_policies_turn(weir_policies *policies, const weir_model *model); /* the model's RoPE is known now */
+void                        weir_policies_turn(weir_policies    *policies,
+                                               const weir_model *model); /* the model's RoPE is known now */
 bool                        weir_policies_are_there(const weir_policies *policies);
 /* For one sequence of so many rows. */
-weir_keeping_options weir_policies_wish(const weir_service_policy *policy, int64_t rows, int32_t n_prompt, int32_t n_new);
+weir_keeping_options weir_policies_wish(const weir_service_policy *policy, int64_t rows,
+                                        int32_t n_prompt, int32_t n_new);
 
 /* ---- the engine itself ---------------------------------------------------------------------------------------------------- */
 struct weir_engine {
@@ -114,9 +126,10 @@ struct weir_engine {
     weir_chat_template    *chat;
     weir_error             chat_problem; /* of a template that is there and cannot be used */
     weir_service          *service;
-    weir_sessions         *sessions; /* NULL: neither sessions.dir nor a server's states.dir is given, or there is no service */
-    weir_states           *states; /* NULL: none is served */
-    weir_purse             states_purse; /* states.memory, which the account packs holds */
+    weir_sessions *
+        sessions; /* NULL: neither sessions.dir nor a server's states.dir is given, or there is no service */
+    weir_states *states; /* NULL: none is served */
+    weir_purse   states_purse; /* states.memory, which the account packs holds */
 };
 
 /* engine.c: headers, architecture, tokenizer, policies: all that a plan needs; the part of it that
@@ -133,13 +146,16 @@ weir_plan_parts             weir_engine_plan_parts(const weir_engine         *en
 void                        weir_engine_name_model(weir_engine *engine); /* into its plan */
 
 /* open_model.c: ledger, headers, architecture, bindings and formats; then tokenizer and chat. Charged to the ledger. */
-WEIR_MUST_CHECK weir_status weir_engine_open_model(weir_engine *engine, const weir_engine_options *options, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_open_model(weir_engine               *engine,
+                                                   const weir_engine_options *options,
+                                                   weir_error                *error);
 WEIR_MUST_CHECK weir_status weir_engine_open_text(weir_engine *engine, weir_error *error);
 
 /* open_service.c */
-weir_identity_parts         weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec);
+weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec);
 WEIR_MUST_CHECK weir_status weir_engine_open_service(weir_engine *engine, weir_error *error);
 /* Without sessions.dir they carry states, whose paths are given. */
-WEIR_MUST_CHECK weir_status weir_engine_open_sessions(weir_engine *engine, const weir_kv_spec *spec, bool with_states, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_open_sessions(weir_engine *engine, const weir_kv_spec *spec,
+                                                      bool with_states, weir_error *error);
 /* A database that `weir db create` made, or one with vectors and states as they are. */
 WEIR_MUST_CHECK weir_status weir_engine_open_states(weir_engine *engine, weir_error *error);

@@ -30,7 +30,9 @@ static void add_tensor(XXH3_state_t *hash, const weir_tensor *tensor)
         return;
     }
     const size_t step = (tensor->bytes - PIECE_BYTES) / (PIECES - 1);
-    for (size_t i = 0; i < PIECES; i++) add(hash, tensor->data + (i + 1 < PIECES ? i * step : tensor->bytes - PIECE_BYTES), PIECE_BYTES);
+    for (size_t i = 0; i < PIECES; i++)
+        add(hash, tensor->data + (i + 1 < PIECES ? i * step : tensor->bytes - PIECE_BYTES),
+            PIECE_BYTES);
 }
 
 static void add_tensors(XXH3_state_t *hash, const weir_tensor_directory *directory)
@@ -96,12 +98,14 @@ static void digest(XXH3_state_t *hash, uint64_t out[2])
 static XXH3_state_t *begin(weir_error *error)
 {
     XXH3_state_t *const hash = XXH3_createState();
-    if (hash == NULL) (void)weir_error_set(error, WEIR_ENOMEM, "no memory for the digest of the model");
+    if (hash == NULL)
+        (void)weir_error_set(error, WEIR_ENOMEM, "no memory for the digest of the model");
     if (hash != NULL) (void)XXH3_128bits_reset(hash);
     return hash;
 }
 
-weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *parts, weir_error *error)
+weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *parts,
+                                weir_error *error)
 {
     XXH3_state_t *const hash = begin(error);
     if (hash == NULL) return WEIR_ENOMEM;
@@ -111,7 +115,8 @@ weir_status weir_identity_model(uint64_t out[2], const weir_identity_parts *part
     return WEIR_OK;
 }
 
-weir_status weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts, weir_error *error)
+weir_status weir_identity_of(weir_session_identity *out, const weir_identity_parts *parts,
+                             weir_error *error)
 {
     weir_session_identity identity = { .n_layers = parts->spec->n_layers,
                                        .n_kv_heads = parts->spec->n_kv_heads,
@@ -119,8 +124,10 @@ weir_status weir_identity_of(weir_session_identity *out, const weir_identity_par
                                        .value_dim = parts->spec->value_dim,
                                        .block_bytes = (int64_t)weir_kv_block_bytes(parts->spec),
                                        .n_sinks = parts->spec->sinks.n_pages,
-                                       .sink_block_bytes = (int64_t)weir_kv_sink_block_bytes(parts->spec),
-                                       .state_bytes = (int64_t)weir_model_recurrent_bytes(parts->model) };
+                                       .sink_block_bytes =
+                                           (int64_t)weir_kv_sink_block_bytes(parts->spec),
+                                       .state_bytes =
+                                           (int64_t)weir_model_recurrent_bytes(parts->model) };
     XXH3_state_t *const   hash = begin(error);
     if (hash == NULL) return WEIR_ENOMEM;
     add_model(hash, parts);
@@ -134,7 +141,8 @@ weir_status weir_identity_of(weir_session_identity *out, const weir_identity_par
     weir_kv_choice_print_layers(format, parts->formats);
     (void)snprintf(identity.format, sizeof identity.format, "%s", format);
     if (identity.n_sinks > 0) weir_kv_pair_print(identity.sink_format, parts->spec->sinks.pair);
-    (void)snprintf(identity.policy, sizeof identity.policy, "full:0"); /* a text that lost rows is not saved */
+    (void)snprintf(identity.policy, sizeof identity.policy,
+                   "full:0"); /* a text that lost rows is not saved */
     *out = identity;
     return WEIR_OK;
 }

@@ -26,42 +26,46 @@ static bool is_lossy(const weir_engine *engine)
 weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
 {
     const weir_shape *const shape = weir_model_shape(engine->model);
-    weir_service_parts      parts = { .runner = engine->runner,
-                                      .store = engine->store,
-                                      .ledger = engine->ledger,
-                                      .chunk = (int32_t)engine->config.batch.chunk,
-                                      .policy = weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL,
-                                      .info = { .model_name = engine->plan.model,
-                                                .n_vocab = (int32_t)shape->n_vocab,
-                                                .n_valid_vocab = (int32_t)shape->n_vocab,
-                                                .d_model = (int32_t)shape->d_model,
-                                                .n_layers = (int32_t)shape->n_layers,
-                                                .window = engine->plan.window,
-                                                .trained_context = engine->plan.trained_context,
-                                                .n_slots = engine->plan.n_slots,
-                                                .queue_limit = engine->plan.queue_limit,
-                                                .n_parameters = weir_model_parameters(engine->model),
-                                                .model_bytes = (int64_t)weir_model_weight_bytes(engine->model),
-                                                .kv_page_bytes = engine->plan.kv_page_bytes,
-                                                .kv_pages_total = engine->plan.kv_pages,
-                                                .kv_bytes_per_token = engine->plan.kv_bytes_per_token,
-                                                .kv_bytes_per_sink = engine->plan.kv_bytes_per_sink,
-                                                .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(engine->model),
-                                                .banks = weir_model_banks(engine->model, NULL),
-                                                .kv_open_bytes = (int64_t)weir_kv_open_rows_bytes(weir_kv_store_spec(engine->store)),
-                                                .kv_format = engine->plan.kv_format,
-                                                .k_format = engine->plan.k_format,
-                                                .v_format = engine->plan.v_format,
-                                                .wide_format = engine->plan.wide_format,
-                                                .wide_layers = engine->plan.wide_layers,
-                                                .sink_tokens = engine->plan.sink_tokens,
-                                                .kv_per_request = engine->plan.kv_per_request,
-                                                .kv_per_client = engine->plan.kv_per_key,
-                                                .kv_is_lossy = is_lossy(engine) } };
+    weir_service_parts      parts = {
+             .runner = engine->runner,
+             .store = engine->store,
+             .ledger = engine->ledger,
+             .chunk = (int32_t)engine->config.batch.chunk,
+             .policy = weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL,
+             .info = { .model_name = engine->plan.model,
+                       .n_vocab = (int32_t)shape->n_vocab,
+                       .n_valid_vocab = (int32_t)shape->n_vocab,
+                       .d_model = (int32_t)shape->d_model,
+                       .n_layers = (int32_t)shape->n_layers,
+                       .window = engine->plan.window,
+                       .trained_context = engine->plan.trained_context,
+                       .n_slots = engine->plan.n_slots,
+                       .queue_limit = engine->plan.queue_limit,
+                       .n_parameters = weir_model_parameters(engine->model),
+                       .model_bytes = (int64_t)weir_model_weight_bytes(engine->model),
+                       .kv_page_bytes = engine->plan.kv_page_bytes,
+                       .kv_pages_total = engine->plan.kv_pages,
+                       .kv_bytes_per_token = engine->plan.kv_bytes_per_token,
+                       .kv_bytes_per_sink = engine->plan.kv_bytes_per_sink,
+                       .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(engine->model),
+                       .banks = weir_model_banks(engine->model, NULL),
+                       .kv_open_bytes =
+                           (int64_t)weir_kv_open_rows_bytes(weir_kv_store_spec(engine->store)),
+                       .kv_format = engine->plan.kv_format,
+                       .k_format = engine->plan.k_format,
+                       .v_format = engine->plan.v_format,
+                       .wide_format = engine->plan.wide_format,
+                       .wide_layers = engine->plan.wide_layers,
+                       .sink_tokens = engine->plan.sink_tokens,
+                       .kv_per_request = engine->plan.kv_per_request,
+                       .kv_per_client = engine->plan.kv_per_key,
+                       .kv_is_lossy = is_lossy(engine) }
+    };
     if (strcmp(engine->config.kv.reuse, "on") == 0) {
         const weir_prefix_limits limits = { .n_nodes = engine->plan.n_runs,
                                             .n_snapshots = engine->plan.n_snapshots,
-                                            .snapshot_bytes = weir_model_recurrent_bytes(engine->model),
+                                            .snapshot_bytes =
+                                                weir_model_recurrent_bytes(engine->model),
                                             .n_cut = engine->plan.n_cut,
                                             .cut_bytes = engine->plan.cut_bytes };
         WEIR_TRY(weir_prefix_open(&engine->prefix, engine->store, engine->ledger, &limits, error));
@@ -74,18 +78,22 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
     return weir_service_open(&engine->service, &parts, error);
 }
 
-weir_status weir_engine_open_sessions(weir_engine *engine, const weir_kv_spec *spec, bool with_states, weir_error *error)
+weir_status weir_engine_open_sessions(weir_engine *engine, const weir_kv_spec *spec,
+                                      bool with_states, weir_error *error)
 {
     const bool has_folder = weir_plan_has_sessions(&engine->config, true);
     if (!has_folder && !with_states) return WEIR_OK;
     const weir_identity_parts parts = weir_engine_identity(engine, spec);
-    const int32_t             share = engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
-    weir_sessions_options     options = { .folder = has_folder ? engine->config.sessions.dir : engine->config.states.dir,
-                                          .service = engine->service,
-                                          .limit = (int32_t)engine->config.sessions.limit,
-                                          .disk = engine->config.memory.disk - (int64_t)engine->plan.kv_disk,
-                                          .saves_unasked = has_folder && engine->config.sessions.autosave,
-                                          .n_states = share > 1 ? share : 1 };
+    const int32_t             share =
+        engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
+    weir_sessions_options options = {
+        .folder = has_folder ? engine->config.sessions.dir : engine->config.states.dir,
+        .service = engine->service,
+        .limit = (int32_t)engine->config.sessions.limit,
+        .disk = engine->config.memory.disk - (int64_t)engine->plan.kv_disk,
+        .saves_unasked = has_folder && engine->config.sessions.autosave,
+        .n_states = share > 1 ? share : 1
+    };
     WEIR_TRY(weir_identity_of(&options.identity, &parts, error));
     return weir_sessions_open(&engine->sessions, &options, error);
 }
@@ -108,15 +116,20 @@ weir_status weir_engine_open_states(weir_engine *engine, weir_error *error)
         status = weir_states_open(&engine->states, &options, error);
     }
     if (status != WEIR_ENOMEM) return status;
-    return weir_error_prefix(error, WEIR_EFULL, "states.memory = %lldB is too little", (long long)engine->config.states.memory);
+    return weir_error_prefix(error, WEIR_EFULL, "states.memory = %lldB is too little",
+                             (long long)engine->config.states.memory);
 }
 
 int32_t weir_engine_restore_sessions(weir_engine *engine)
 {
-    return weir_engine_sessions(engine) != NULL && engine->config.sessions.autosave ? weir_sessions_restore_recent(engine->sessions) : 0;
+    return weir_engine_sessions(engine) != NULL && engine->config.sessions.autosave
+               ? weir_sessions_restore_recent(engine->sessions)
+               : 0;
 }
 
 int32_t weir_engine_save_sessions(weir_engine *engine)
 {
-    return weir_engine_sessions(engine) != NULL && engine->config.sessions.autosave ? weir_sessions_save_recent(engine->sessions) : 0;
+    return weir_engine_sessions(engine) != NULL && engine->config.sessions.autosave
+               ? weir_sessions_save_recent(engine->sessions)
+               : 0;
 }

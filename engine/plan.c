@@ -9,7 +9,10 @@
 #include "engine/kv/staging.h"
 #include "engine/schedule/tiers.h"
 
-enum { SNAPSHOTS_PER_SLOT = 16, BLOCKS_PER_TEXT = 32 /* a kept text's sinks for every so many blocks */ };
+enum {
+    SNAPSHOTS_PER_SLOT = 16,
+    BLOCKS_PER_TEXT = 32 /* a kept text's sinks for every so many blocks */
+};
 /* What a server takes that nobody charges: code and libraries (14 MiB resident), stacks, the allocator's slack, sockets, oneDNN's code. With
  * 16 clients a server on the demo model held 21 MiB more than its ledger. */
 enum { PROCESS_BYTES = 32 << 20 };
@@ -58,7 +61,8 @@ static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
     const size_t jobs = (size_t)plan->n_slots + (size_t)plan->queue_limit;
     size_t       bytes = jobs * ((size_t)plan->window * sizeof(int32_t) + JOB_BYTES);
     if (!parts->with_server) return bytes;
-    bytes += (size_t)parts->config->server.max_connections * weir_connection_bytes((size_t)parts->config->server.header_limit);
+    bytes += (size_t)parts->config->server.max_connections *
+             weir_connection_bytes((size_t)parts->config->server.header_limit);
     return bytes + BODIES * (size_t)parts->config->server.body_limit;
 }
 
@@ -68,8 +72,9 @@ static size_t set_aside(const weir_plan *plan, const weir_plan_parts *parts)
 {
     enum { FEW_JOBS = 64 << 10, FEW_CONNECTIONS = 2 << 20 };
     if (!parts->with_service && !parts->with_server) return 0;
-    const size_t most = most_requests(plan, parts), few = parts->with_server ? FEW_CONNECTIONS : FEW_JOBS;
-    size_t       bytes = plan->cap / 16;
+    const size_t most = most_requests(plan, parts),
+                 few = parts->with_server ? FEW_CONNECTIONS : FEW_JOBS;
+    size_t bytes = plan->cap / 16;
     if (bytes < few) bytes = few;
     return bytes < most ? bytes : most;
 }
@@ -87,11 +92,15 @@ bool weir_plan_has_states(const weir_config *config, bool with_server)
 /* Sessions and states go through one sequence, texts that are saved under pressure through another. */
 static int32_t session_sequences(const weir_plan_parts *parts)
 {
-    if (weir_plan_has_sessions(parts->config, parts->with_service)) return parts->config->sessions.autosave ? 2 : 1;
+    if (weir_plan_has_sessions(parts->config, parts->with_service))
+        return parts->config->sessions.autosave ? 2 : 1;
     return weir_plan_has_states(parts->config, parts->with_server);
 }
 
-static bool reuses(const weir_plan_parts *parts) { return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0; }
+static bool reuses(const weir_plan_parts *parts)
+{
+    return parts->with_service && strcmp(parts->config->kv.reuse, "on") == 0;
+}
 
 int32_t weir_plan_scored_rows(const weir_model *model)
 {
@@ -107,7 +116,8 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
     /* Its prompt may be as long as the window. */
-    const weir_keeping_options wish = weir_policies_wish(&parts->policies->service, rows, rows, (int32_t)parts->config->batch.chunk);
+    const weir_keeping_options wish = weir_policies_wish(&parts->policies->service, rows, rows,
+                                                         (int32_t)parts->config->batch.chunk);
     weir_keeping_size          size;
     WEIR_TRY(weir_keeping_measure(&size, &wish, error));
     plan->kv_peak = size.peak;
@@ -140,13 +150,17 @@ weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts,
     seen.max_rows = plan->window;
     if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
     if (with_scratch) WEIR_TRY(weir_kv_evictor_room(&eviction, &seen, parts->stream, error));
-    const size_t staged = weir_kv_staging_near_bytes(&seen), lists = weir_kv_staging_bytes(&seen, plan->n_slots);
-    const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged + weir_kv_evictor_near_bytes(&seen) +
-                        greater(scratch.scratch, eviction.scratch) + greater(scratch.near, eviction.near);
+    const size_t staged = weir_kv_staging_near_bytes(&seen),
+                 lists = weir_kv_staging_bytes(&seen, plan->n_slots);
+    const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged +
+                        weir_kv_evictor_near_bytes(&seen) +
+                        greater(scratch.scratch, eviction.scratch) +
+                        greater(scratch.near, eviction.near);
     plan->staging = staged + lists;
     plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
                         weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
-    *(plan->has_device ? &plan->near_activations : &plan->activations) = near + (plan->has_device ? 0 : plan->activations);
+    *(plan->has_device ? &plan->near_activations : &plan->activations) =
+        near + (plan->has_device ? 0 : plan->activations);
     return WEIR_OK;
 }
 
@@ -161,10 +175,14 @@ static weir_status plan_window(weir_plan *plan, const weir_plan_parts *parts, bo
                                           .works = limits.segments,
                                           .logits = limits.logits };
     WEIR_TRY(weir_plan_activations(plan, parts, parts->config->batch.chunk, with_scratch, error));
-    plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) + weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
-    if (session_sequences(parts) > 1) plan->tokens += weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
-    plan->page_tables = n_sequences * weir_kv_table_bytes(parts->spec, plan->window) +
-                        (reuses(parts) ? weir_prefix_tree_bytes(&(weir_prefix_limits){ 0 }, parts->spec) : 0);
+    plan->tokens = n_sequences * weir_sequence_token_bytes(plan->window) +
+                   weir_runner_bytes(&steps) + weir_service_bytes(plan->n_slots);
+    if (session_sequences(parts) > 1)
+        plan->tokens +=
+            weir_sessions_saver_bytes((int32_t)parts->config->sessions.limit, parts->spec);
+    plan->page_tables =
+        n_sequences * weir_kv_table_bytes(parts->spec, plan->window) +
+        (reuses(parts) ? weir_prefix_tree_bytes(&(weir_prefix_limits){ 0 }, parts->spec) : 0);
     plan->http = set_aside(plan, parts);
     return plan_policy(plan, parts, error);
 }
@@ -177,15 +195,18 @@ static size_t run_bytes(const weir_plan_parts *parts, int64_t n_runs)
 }
 
 /* Runs of kept texts: one for each block of pages; where no layer has pages, for some texts as long as the window beside each sequence. */
-static int64_t runs_for(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages, int64_t window)
+static int64_t runs_for(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages,
+                        int64_t window)
 {
     enum { TEXTS = 4 };
-    const int64_t per_block = weir_kv_pages_for(parts->spec, 1), runs = (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1),
+                  runs = (window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     return per_block > 0 ? n_pages / per_block : least(TEXTS * plan->n_slots * runs, INT32_MAX / 2);
 }
 
 /* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the tree of kept texts over it. */
-static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold, int64_t n_sinks)
+static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold,
+                         int64_t n_sinks)
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     weir_kv_spec  spec = *parts->spec;
@@ -205,8 +226,10 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     if (parts->spec->n_disk_pages == 0) return 0;
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     const size_t  books = book_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
-    const int64_t kept = (int64_t)(room / SHARE / books), windows = least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
-    return least(least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block), INT32_MAX / 2 / per_block);
+    const int64_t kept = (int64_t)(room / SHARE / books),
+                  windows = least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
+    return least(least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
+                 INT32_MAX / 2 / per_block);
 }
 
 /* Texts that a policy watched: as many as kv.policy.kept of the configured one, at most an eighth of what is left; without one, room for some of those that
@@ -215,9 +238,13 @@ static void plan_cut(weir_plan *plan, const weir_plan_parts *parts, size_t left)
 {
     enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
     const bool    is_configured = plan->kv_peak > 0;
-    const int64_t tokens = plan->window > 0 ? plan->window : WEIR_SMALLEST_WINDOW, rows = is_configured ? plan->kv_peak : tokens;
-    const int32_t n = reuses(parts) && weir_policies_are_there(parts->policies) ? (int32_t)parts->config->kv.policy.kept : 0;
-    const size_t  each = weir_cut_text_bytes(parts->spec, weir_model_recurrent_bytes(parts->model), tokens, rows, plan->policy_state);
+    const int64_t tokens = plan->window > 0 ? plan->window : WEIR_SMALLEST_WINDOW,
+                  rows = is_configured ? plan->kv_peak : tokens;
+    const int32_t n = reuses(parts) && weir_policies_are_there(parts->policies)
+                          ? (int32_t)parts->config->kv.policy.kept
+                          : 0;
+    const size_t  each = weir_cut_text_bytes(parts->spec, weir_model_recurrent_bytes(parts->model),
+                                             tokens, rows, plan->policy_state);
     const size_t  most = left / (is_configured ? SHARE : SHARE_OF_REQUESTS);
     plan->n_cut = n;
     plan->cut_bytes = each < most / (size_t)(n > 0 ? n : 1) ? each * (size_t)n : n > 0 ? most : 0;
@@ -228,14 +255,19 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
 {
     plan->snapshots = 0;
     const size_t each = weir_model_recurrent_bytes(parts->model), fixed = weir_plan_total(plan);
-    const size_t left = plan->cap > fixed ? plan->cap - fixed : 0, asked = (size_t)parts->config->memory.snapshots;
+    const size_t left = plan->cap > fixed ? plan->cap - fixed : 0,
+                 asked = (size_t)parts->config->memory.snapshots;
     if (!reuses(parts)) return;
     plan_cut(plan, parts, left);
-    weir_prefix_limits limits = { .snapshot_bytes = each, .n_cut = plan->n_cut, .cut_bytes = plan->cut_bytes };
+    weir_prefix_limits limits = { .snapshot_bytes = each,
+                                  .n_cut = plan->n_cut,
+                                  .cut_bytes = plan->cut_bytes };
     if (each > 0) {
-        const size_t one = weir_prefix_state_bytes(&(weir_prefix_limits){ .n_snapshots = 1, .snapshot_bytes = each });
+        const size_t one = weir_prefix_state_bytes(
+            &(weir_prefix_limits){ .n_snapshots = 1, .snapshot_bytes = each });
         const size_t most = asked > 0 ? asked / one : left / 4 / one;
-        limits.n_snapshots = (int32_t)least((int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->n_slots);
+        limits.n_snapshots = (int32_t)least(
+            (int64_t)most, asked > 0 ? INT16_MAX : SNAPSHOTS_PER_SLOT * plan->n_slots);
     }
     plan->n_snapshots = limits.n_snapshots;
     plan->snapshots = weir_prefix_state_bytes(&limits);
@@ -256,34 +288,51 @@ static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
 }
 
 /* Blocks of sinks that a text can have, of those asked for, where there are `room` of them for all sequences. */
-static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room) { return least(asked, room / sink_blocks(plan, 1, 0)); }
+static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
+{
+    return least(asked, room / sink_blocks(plan, 1, 0));
+}
 
 /* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside them. */
-static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks, int64_t room, int64_t books)
+static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks,
+                            int64_t room, int64_t books)
 {
-    const int64_t block = (int64_t)weir_kv_block_room(parts->spec) + books, sink = sink_bytes(parts, books);
+    const int64_t block = (int64_t)weir_kv_block_room(parts->spec) + books,
+                  sink = sink_bytes(parts, books);
     const int64_t left = room - sink_blocks(plan, n_sinks, 0) * sink;
     return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
 }
 
 /* Pages and books in what the other parts leave, for texts of `wanted` tokens; returns the tokens that a text alone finds room for. Where memory does
  * not hold the sinks of all sequences, nothing follows them; a tier below would be of no use then, and the plan is refused. */
-static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted, size_t room)
+static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted,
+                           size_t room)
 {
     enum { MORE = 64 };
     const weir_kv_spec *const spec = parts->spec;
-    const int64_t             per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
-    const size_t              block = weir_kv_block_room(spec);
-    const int64_t             window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS, asked = least(spec->sinks.n_pages, window);
-    const int64_t             full = (window - asked) * plan->n_slots, on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
+    const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
+    const size_t  block = weir_kv_block_room(spec);
+    const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
+                  asked = least(spec->sinks.n_pages, window);
+    const int64_t full = (window - asked) * plan->n_slots,
+                  on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
                   on_disk = disk_blocks(parts, room, full), cold = on_host + on_disk;
-    const size_t  cold_books = book_bytes(parts, cold * per_block, cold * per_block, 0);
-    const size_t  books = (book_bytes(parts, (cold + MORE) * per_block, cold * per_block, 0) - cold_books + MORE - 1) / MORE;
-    const size_t  beside = plan->has_device ? 0 : cold_books; /* of the host, whose total is looked at in the end */
-    const int64_t left = room > beside ? (int64_t)(room - beside) : 0, numbers = INT32_MAX / per_block - cold;
-    const int64_t n_sinks = text_sinks(plan, asked, least(left / sink_bytes(parts, (int64_t)books), numbers));
-    const int64_t most = (numbers - sink_blocks(plan, n_sinks, 0)) * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + n_sinks);
-    const int64_t blocks = n_sinks < asked ? 0 : least(other_blocks(plan, parts, n_sinks, left, (int64_t)books), least(full, most));
+    const size_t cold_books = book_bytes(parts, cold * per_block, cold * per_block, 0);
+    const size_t books = (book_bytes(parts, (cold + MORE) * per_block, cold * per_block, 0) -
+                          cold_books + MORE - 1) /
+                         MORE;
+    const size_t beside =
+        plan->has_device ? 0 : cold_books; /* of the host, whose total is looked at in the end */
+    const int64_t left = room > beside ? (int64_t)(room - beside) : 0,
+                  numbers = INT32_MAX / per_block - cold;
+    const int64_t n_sinks =
+        text_sinks(plan, asked, least(left / sink_bytes(parts, (int64_t)books), numbers));
+    const int64_t most =
+        (numbers - sink_blocks(plan, n_sinks, 0)) * BLOCKS_PER_TEXT / (BLOCKS_PER_TEXT + n_sinks);
+    const int64_t blocks =
+        n_sinks < asked
+            ? 0
+            : least(other_blocks(plan, parts, n_sinks, left, (int64_t)books), least(full, most));
     const int64_t sinks = sink_blocks(plan, n_sinks, blocks);
     plan->kv_disk_pages = on_disk * per_block;
     plan->kv_disk = (size_t)on_disk * block;
@@ -291,7 +340,8 @@ static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_
     plan->disk_is_limited = on_disk < spec->n_disk_pages / per_block;
     plan->kv_sink_pages = sinks * per_block;
     plan->kv_pages = (blocks + sinks + cold) * per_block;
-    plan->kv = plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_room(spec);
+    plan->kv =
+        plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_room(spec);
     plan->kv_rows = (blocks + sinks + cold) * WEIR_PAGE_TOKENS;
     plan->page_tables += book_bytes(parts, plan->kv_pages, cold * per_block, plan->kv_sink_pages);
     if (n_sinks < asked) return cold > 0 ? 0 : n_sinks * WEIR_PAGE_TOKENS;
@@ -308,12 +358,14 @@ static bool is_bounded(const weir_plan_parts *parts)
 /* Gives what the other parts leave to KV pages and the books of the pool; false when that is no window worth the name. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
-    plan->kv_open = weir_kv_open_rows_bytes(parts->spec) * (size_t)(plan->n_slots + session_sequences(parts));
+    plan->kv_open =
+        weir_kv_open_rows_bytes(parts->spec) * (size_t)(plan->n_slots + session_sequences(parts));
     plan->kv = plan->kv_open;
     plan->kv_pages = plan->kv_disk_pages = plan->kv_host_pages = plan->kv_sink_pages = 0;
     plan->kv_disk = 0;
     plan->kv_host = weir_kv_host_bytes(parts->spec); /* before what takes a share of the rest */
-    if (weir_kv_pages_for(parts->spec, 1) == 0) plan->page_tables += run_bytes(parts, runs_for(plan, parts, 0, wanted));
+    if (weir_kv_pages_for(parts->spec, 1) == 0)
+        plan->page_tables += run_bytes(parts, runs_for(plan, parts, 0, wanted));
     plan_snapshots(plan, parts);
     /* With a device the pages' books are counted as if they were there, too. */
     const size_t cap = plan->has_device ? plan->device_cap : plan->cap,
@@ -322,42 +374,52 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     const bool   takes_all = plan->has_device || plan->cap_is_configured;
     plan->kv_rows = wanted * plan->n_slots;
     /* Unless a budget was given, half of what is free is left to others. */
-    int64_t longest = weir_kv_pages_for(parts->spec, 1) > 0 ? plan_blocks(plan, parts, wanted, takes_all ? left : left / 2) : wanted;
+    int64_t longest = weir_kv_pages_for(parts->spec, 1) > 0
+                          ? plan_blocks(plan, parts, wanted, takes_all ? left : left / 2)
+                          : wanted;
     if (is_bounded(parts) && longest >= plan->kv_peak + WEIR_PAGE_TOKENS) longest = wanted;
     plan->window = (int32_t)least(wanted, longest);
     return left > 0 && plan->window >= least(wanted, WEIR_SMALLEST_WINDOW);
 }
 
 /* With a tier below: memory holds what running sequences cannot do without, unless it holds all that they can have. */
-static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *parts, weir_error *error)
+static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *parts,
+                               weir_error *error)
 {
-    const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot, rows = parts->config->batch.chunk;
+    const int64_t per_block = weir_kv_pages_for(parts->spec, 1), hot = parts->config->kv.tiers.hot,
+                  rows = parts->config->batch.chunk;
     const int64_t cold = plan->kv_disk_pages + plan->kv_host_pages;
     if (cold == 0) return WEIR_OK;
     const int64_t blocks = (plan->kv_pages - cold - plan->kv_sink_pages) / per_block;
-    const int32_t sequences = plan->n_slots + (session_sequences(parts) > 0); /* what is saved under pressure gives way */
+    const int32_t sequences =
+        plan->n_slots + (session_sequences(parts) > 0); /* what is saved under pressure gives way */
     const int64_t end = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   full = weir_kv_pages_of(parts->spec, 0, end).others / per_block * plan->n_slots;
     const int64_t     needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
     const char *const tier = plan->has_device ? "device" : "host";
     if (blocks >= needed) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFULL,
-                          "the plan does not fit: memory.%s leaves room for %" PRId64
-                          " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and "
-                          "%d sequences with a tier below them need %" PRId64 ": for each its first block, %" PRId64
-                          " hot ones (kv.tiers.hot) and 2 in use, and %" PRId64
-                          " for a piece of prompt; raise memory.%s, or lower batch.max_sequences, batch.chunk or kv.tiers.hot",
-                          tier, blocks, weir_kv_block_room(parts->spec), (double)plan->kv / 1048576.0,
-                          (double)(plan->has_device ? plan->device_cap : plan->cap) / 1048576.0, (int)sequences, needed, hot,
-                          rows / WEIR_PAGE_TOKENS + 1, tier);
+    return weir_error_set(
+        error, WEIR_EFULL,
+        "the plan does not fit: memory.%s leaves room for %" PRId64
+        " blocks of 64 tokens (%zu bytes each, %.1f MiB of %.1f MiB), and "
+        "%d sequences with a tier below them need %" PRId64 ": for each its first block, %" PRId64
+        " hot ones (kv.tiers.hot) and 2 in use, and %" PRId64
+        " for a piece of prompt; raise memory.%s, or lower batch.max_sequences, batch.chunk or "
+        "kv.tiers.hot",
+        tier, blocks, weir_kv_block_room(parts->spec), (double)plan->kv / 1048576.0,
+        (double)(plan->has_device ? plan->device_cap : plan->cap) / 1048576.0, (int)sequences,
+        needed, hot, rows / WEIR_PAGE_TOKENS + 1, tier);
 }
 
 static void describe_device(weir_plan *plan, const weir_plan_parts *parts)
 {
     const weir_device *const device = parts->device;
-    (void)snprintf(plan->device, sizeof plan->device, "%s", device != NULL ? weir_device_name(device) : "cpu");
-    (void)snprintf(plan->device_title, sizeof plan->device_title, "%s", device != NULL ? weir_device_title(device) : "");
-    (void)snprintf(plan->device_why, sizeof plan->device_why, "%s", device == NULL && parts->device_why != NULL ? parts->device_why : "");
+    (void)snprintf(plan->device, sizeof plan->device, "%s",
+                   device != NULL ? weir_device_name(device) : "cpu");
+    (void)snprintf(plan->device_title, sizeof plan->device_title, "%s",
+                   device != NULL ? weir_device_title(device) : "");
+    (void)snprintf(plan->device_why, sizeof plan->device_why, "%s",
+                   device == NULL && parts->device_why != NULL ? parts->device_why : "");
 }
 
 static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
@@ -365,8 +427,10 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
     const weir_kv_choice *const choice = parts->formats;
     weir_kv_choice_print(plan->kv_format, choice);
     weir_kv_pair_print(plan->wide_format, choice->wide);
-    (void)snprintf(plan->k_format, sizeof plan->k_format, "%s", weir_kv_format_name(choice->rest.k));
-    (void)snprintf(plan->v_format, sizeof plan->v_format, "%s", weir_kv_format_name(choice->rest.v));
+    (void)snprintf(plan->k_format, sizeof plan->k_format, "%s",
+                   weir_kv_format_name(choice->rest.k));
+    (void)snprintf(plan->v_format, sizeof plan->v_format, "%s",
+                   weir_kv_format_name(choice->rest.v));
     plan->wide_layers = (int32_t)choice->n_wide;
     plan->sink_tokens = parts->spec->sinks.n_pages * WEIR_PAGE_TOKENS;
     plan->kv_page_bytes = (int64_t)weir_kv_sink_page_room(parts->spec);
@@ -378,11 +442,15 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
 }
 
 /* A budget that cannot hold 64 tokens would refuse everything. */
-static weir_status check_budget(int64_t budget, const char *key, const weir_kv_spec *spec, weir_error *error)
+static weir_status check_budget(int64_t budget, const char *key, const weir_kv_spec *spec,
+                                weir_error *error)
 {
-    const int64_t least_bytes = (int64_t)(weir_kv_text_room(spec, 1) + weir_kv_open_rows_bytes(spec));
+    const int64_t least_bytes =
+        (int64_t)(weir_kv_text_room(spec, 1) + weir_kv_open_rows_bytes(spec));
     if (budget == 0 || budget >= least_bytes) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECONFIG, "%s = %" PRId64 "B: 64 tokens take %" PRId64 " bytes of KV; raise it, or 0B for no budget",
+    return weir_error_set(error, WEIR_ECONFIG,
+                          "%s = %" PRId64 "B: 64 tokens take %" PRId64
+                          " bytes of KV; raise it, or 0B for no budget",
                           key, budget, least_bytes);
 }
 
@@ -406,7 +474,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .device_cap = parts->device_cap,
                          .cap_is_configured = config->memory.host > 0,
                          .n_slots = n_slots,
-                         .queue_limit = config->batch.queue > 0 ? (int32_t)config->batch.queue : 4 * n_slots,
+                         .queue_limit =
+                             config->batch.queue > 0 ? (int32_t)config->batch.queue : 4 * n_slots,
                          .trained_context = (int32_t)shape->context,
                          .weights = weir_model_weight_bytes(parts->model),
                          .recurrent = weir_model_recurrent_bytes(parts->model) * (size_t)n_slots,
@@ -417,7 +486,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .other = parts->other,
                          .disk_cap = (size_t)config->memory.disk,
                          .disk_is_shared = weir_plan_has_sessions(config, parts->with_service),
-                         .kv_bytes_per_token = (int64_t)weir_kv_block_room(parts->spec) / WEIR_PAGE_TOKENS };
+                         .kv_bytes_per_token =
+                             (int64_t)weir_kv_block_room(parts->spec) / WEIR_PAGE_TOKENS };
     describe_device(plan, parts);
     describe_formats(plan, parts);
     WEIR_TRY(plan_budgets(plan, parts, error));
@@ -428,14 +498,17 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     WEIR_TRY(plan_window(plan, parts, false, error));
     if (!plan_rows(plan, parts, wanted)) return weir_plan_too_small(plan, error);
     WEIR_TRY(plan_window(plan, parts, true, error));
-    if (!plan_rows(plan, parts, wanted) || (config->model.context > 0 && plan->window < config->model.context))
+    if (!plan_rows(plan, parts, wanted) ||
+        (config->model.context > 0 && plan->window < config->model.context))
         return weir_plan_too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
-    size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages + plan->kv_host_pages, plan->kv_sink_pages);
+    size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages + plan->kv_host_pages,
+                              plan->kv_sink_pages);
     plan->n_runs = runs_for(plan, parts, plan->kv_pages, plan->window);
     if (weir_kv_pages_for(parts->spec, 1) == 0) books += run_bytes(parts, plan->n_runs);
     WEIR_TRY(plan_window(plan, parts, true, error));
     plan->page_tables += books;
-    const bool fits = weir_plan_total(plan) <= plan->cap && weir_plan_device_total(plan) <= plan->device_cap;
+    const bool fits =
+        weir_plan_total(plan) <= plan->cap && weir_plan_device_total(plan) <= plan->device_cap;
     return fits ? WEIR_OK : weir_plan_too_small(plan, error);
 }

@@ -19,9 +19,9 @@ extern "C" {
 typedef struct weir_engine weir_engine;
 
 typedef struct weir_engine_options {
-    const weir_config *config;     /* copied; model.path is a file or folder that exists */
+    const weir_config *config; /* copied; model.path is a file or folder that exists */
     bool               with_service; /* open slots and start the engine thread */
-    bool               with_server;  /* plan for HTTP, too: connections and bodies within the limits of [server] */
+    bool with_server; /* plan for HTTP, too: connections and bodies within the limits of [server] */
     void (*progress)(void *user, size_t done, size_t total); /* bytes of weights; NULL: none */
     void *user;
 } weir_engine_options;
@@ -30,32 +30,43 @@ typedef struct weir_engine_options {
  * from it, and from what nobody planned, as they come. */
 typedef struct weir_plan {
     size_t cap; /* memory.host, or what was found free */
-    size_t device_cap, near_activations; /* with a device: memory.device, or what was found free; beside `activations`, on it */
-    bool   has_device; /* weights, recurrent state and kv are on it */
-    char   device[16], device_title[64],
-        device_why[320]; /* "cpu", "gpu:0"; as its maker calls it; why it is the CPU, "" if it was asked for */
-    size_t  weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer, http, process, packs, other;
-    int64_t kv_pages, kv_rows;              /* of the pool, cold ones too; rows: tokens that fit over all sequences */
-    int64_t kv_disk_pages, kv_host_pages;   /* of kv_pages, at most so many are on disk, and below a device on the host */
-    size_t  kv_disk, kv_host, staging;      /* bytes of them, kv_host with a buffer; of the activations, for reading them */
-    size_t  disk_cap;                       /* memory.disk */
-    bool    disk_is_shared,
+    size_t device_cap,
+        near_activations; /* with a device: memory.device, or what was found free; beside `activations`, on it */
+    bool has_device; /* weights, recurrent state and kv are on it */
+    char device[16], device_title[64],
+        device_why
+            [320]; /* "cpu", "gpu:0"; as its maker calls it; why it is the CPU, "" if it was asked for */
+    size_t weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer,
+        http, process, packs, other;
+    int64_t kv_pages,
+        kv_rows; /* of the pool, cold ones too; rows: tokens that fit over all sequences */
+    int64_t kv_disk_pages,
+        kv_host_pages; /* of kv_pages, at most so many are on disk, and below a device on the host */
+    size_t kv_disk, kv_host,
+        staging; /* bytes of them, kv_host with a buffer; of the activations, for reading them */
+    size_t disk_cap; /* memory.disk */
+    bool   disk_is_shared,
         disk_is_limited; /* half of it is for sessions; memory has no room for the books of as many pages as it could hold */
-    int64_t kv_page_bytes;                  /* of the largest pages, where layers differ */
-    int64_t kv_bytes_per_token;             /* past the sinks */
-    int64_t kv_sink_pages, kv_bytes_per_sink; /* of kv_pages, for the first sink_tokens tokens of texts; of one such token */
-    int64_t kv_peak; /* rows that a head holds at once with the configured policy, its prompt among them; 0: every row stays */
+    int64_t kv_page_bytes; /* of the largest pages, where layers differ */
+    int64_t kv_bytes_per_token; /* past the sinks */
+    int64_t kv_sink_pages,
+        kv_bytes_per_sink; /* of kv_pages, for the first sink_tokens tokens of texts; of one such token */
+    int64_t
+        kv_peak; /* rows that a head holds at once with the configured policy, its prompt among them; 0: every row stays */
     int64_t
         n_runs; /* of 64 tokens, that kept texts are made of, at most: as many as there are pages for, or are set aside where layers have none */
     int32_t n_cut; /* texts that a policy watched and that are kept, at most */
-    size_t  cut_bytes, policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
+    size_t  cut_bytes,
+        policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
     size_t  kv_open; /* of `kv`, for rows that wait for their page to be full */
     int32_t window, n_slots, queue_limit, trained_context, n_snapshots;
     bool    cap_is_configured;
     bool    f32_activations;
     char    model[256], arch[64];
-    char    kv_format[112], k_format[16], v_format[16]; /* as printed, with the layers that differ; of the layers between them */
-    int32_t wide_layers, sink_tokens; /* first and last layers, and first tokens of every text, that have wide_format */
+    char    kv_format[112], k_format[16],
+        v_format[16]; /* as printed, with the layers that differ; of the layers between them */
+    int32_t wide_layers,
+        sink_tokens; /* first and last layers, and first tokens of every text, that have wide_format */
     char    wide_format[32];
     int64_t kv_per_request, kv_per_key; /* budgets of a server, in bytes; 0: none */
 } weir_plan;
@@ -66,7 +77,8 @@ size_t weir_plan_device_total(const weir_plan *plan); /* at most `device_cap` */
  * as if there were memory enough. */
 typedef struct weir_model_facts {
     int64_t parameters, trained_context;
-    int64_t n_layers, n_kv_layers, n_heads, n_kv_heads, key_dim, value_dim, d_model, d_ffn, n_vocab; /* n_kv_layers: those with KV rows */
+    int64_t n_layers, n_kv_layers, n_heads, n_kv_heads, key_dim, value_dim, d_model, d_ffn,
+        n_vocab; /* n_kv_layers: those with KV rows */
     int64_t recurrent_bytes; /* per sequence */
     int64_t weight_bytes, activation_bytes; /* held by an engine of these options: the plan's */
     int64_t activation_row_bytes; /* what a row of a step adds to the activations */
@@ -75,24 +87,34 @@ typedef struct weir_model_facts {
     bool tied; /* the embedding is the output matrix, too */
     char model[256], arch[64], kv_format[112];
 } weir_model_facts;
-WEIR_MUST_CHECK weir_status weir_engine_describe(weir_model_facts *out, const weir_engine_options *options, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_describe(weir_model_facts          *out,
+                                                 const weir_engine_options *options,
+                                                 weir_error                *error);
 
 /* Reads the headers of the model and its tokenizer, plans, and keeps nothing. EFULL: the plan does not fit (exit code 3). */
-WEIR_MUST_CHECK weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options,
+                                             weir_error *error);
 WEIR_MUST_CHECK weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out);
 
-WEIR_MUST_CHECK weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options,
+                                             weir_error *error);
 void                        weir_engine_close(weir_engine *engine);
 
-const weir_plan          *weir_engine_plan_of(const weir_engine *engine);
-weir_service             *weir_engine_service(const weir_engine *engine); /* NULL without service  */
-weir_sessions            *weir_engine_sessions(const weir_engine *engine); /* NULL without service, or when sessions.dir names no folder */
-weir_states              *weir_engine_states(const weir_engine *engine); /* NULL unless a server has states.dir */
-weir_sessions            *weir_engine_carrier(const weir_engine *engine); /* of its states: sessions without a folder that is theirs */
-const weir_tokenizer     *weir_engine_tokenizer(const weir_engine *engine); /* NULL when the checkpoint has none */
-const weir_chat_template *weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none that can be used */
-const char               *weir_engine_chat_problem(const weir_engine *engine); /* why it cannot be used; NULL when it can, or is none */
+const weir_plan *weir_engine_plan_of(const weir_engine *engine);
+weir_service    *weir_engine_service(const weir_engine *engine); /* NULL without service  */
+weir_sessions   *weir_engine_sessions(
+      const weir_engine *engine); /* NULL without service, or when sessions.dir names no folder */
+weir_states *
+weir_engine_states(const weir_engine *engine); /* NULL unless a server has states.dir */
+weir_sessions *weir_engine_carrier(
+    const weir_engine *engine); /* of its states: sessions without a folder that is theirs */
+const weir_tokenizer *
+weir_engine_tokenizer(const weir_engine *engine); /* NULL when the checkpoint has none */
+const weir_chat_template *
+weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none that can be used */
+const char *weir_engine_chat_problem(
+    const weir_engine *engine); /* why it cannot be used; NULL when it can, or is none */
 
 /* What sessions.autosave asks for at both ends of a service's life. Return how many conversations came back, or are on the disk. */
 int32_t weir_engine_restore_sessions(weir_engine *engine);
@@ -109,8 +131,10 @@ struct weir_stream   *weir_engine_stream(const weir_engine *engine);
 const weir_service_policy *weir_engine_policy(const weir_engine *engine);
 /* A policy, NULL: that of [kv.policy], for n_texts sequences of so many rows, n_prompt of them their prompt, in steps of at most n_new; *out NULL: every
  * row stays. */
-WEIR_MUST_CHECK weir_status weir_engine_keep(const weir_engine *engine, struct weir_keeping **out, const weir_service_policy *policy,
-                                             int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_keep(const weir_engine *engine, struct weir_keeping **out,
+                                             const weir_service_policy *policy, int32_t n_texts,
+                                             int32_t rows, int32_t n_prompt, int32_t n_new,
+                                             weir_error *error);
 
 #ifdef __cplusplus
 }

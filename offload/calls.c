@@ -3,7 +3,10 @@
 #include "offload/dispatch_internal.h"
 
 /* Rows of `width` do not overlap. Unused where asserts are compiled out. */
-__attribute__((unused)) static bool fits(int64_t n, int64_t stride, int64_t width) { return n <= 1 || stride >= width; }
+__attribute__((unused)) static bool fits(int64_t n, int64_t stride, int64_t width)
+{
+    return n <= 1 || stride >= width;
+}
 
 weir_status weir_embed(weir_stream *stream, const weir_embed_args *args)
 {
@@ -13,9 +16,12 @@ weir_status weir_embed(weir_stream *stream, const weir_embed_args *args)
 
 weir_status weir_rmsnorm(weir_stream *stream, const weir_rmsnorm_args *args)
 {
-    WEIR_DASSERT(fits(args->n_groups, args->dst_group_stride, args->dim) && fits(args->n_groups, args->src_group_stride, args->dim));
-    WEIR_DASSERT(fits(args->n_rows, args->dst_stride, args->dim) && fits(args->n_rows, args->src_stride, args->dim));
-    WEIR_DASSERT(!args->add || (args->n_groups == 1 && args->dst != args->src && fits(args->n_rows, args->add_stride, args->dim)));
+    WEIR_DASSERT(fits(args->n_groups, args->dst_group_stride, args->dim) &&
+                 fits(args->n_groups, args->src_group_stride, args->dim));
+    WEIR_DASSERT(fits(args->n_rows, args->dst_stride, args->dim) &&
+                 fits(args->n_rows, args->src_stride, args->dim));
+    WEIR_DASSERT(!args->add || (args->n_groups == 1 && args->dst != args->src &&
+                                fits(args->n_rows, args->add_stride, args->dim)));
     return weir_stream_call(stream, WEIR_OP_RMSNORM, args);
 }
 
@@ -27,7 +33,8 @@ weir_status weir_gated_rmsnorm(weir_stream *stream, const weir_gated_rmsnorm_arg
 
 weir_status weir_rope(weir_stream *stream, const weir_rope_args *args)
 {
-    WEIR_DASSERT(args->rotary_dim % 2 == 0 && fits(args->n_heads, args->head_stride, args->rotary_dim));
+    WEIR_DASSERT(args->rotary_dim % 2 == 0 &&
+                 fits(args->n_heads, args->head_stride, args->rotary_dim));
     return weir_stream_call(stream, WEIR_OP_ROPE, args);
 }
 
@@ -39,14 +46,19 @@ static bool same_layout(const weir_weight *a, const weir_weight *b)
 /* Files mix types, kernels do not: outputs of one layout at a time, in the order given. */
 weir_status weir_matmul(weir_stream *stream, const weir_matmul_args *args)
 {
-    WEIR_DASSERT(args->n_outputs >= 1 && args->n_outputs <= WEIR_MATMUL_OUTPUTS && fits(args->n_rows, args->x_stride, args->n_in));
+    WEIR_DASSERT(args->n_outputs >= 1 && args->n_outputs <= WEIR_MATMUL_OUTPUTS &&
+                 fits(args->n_rows, args->x_stride, args->n_in));
     for (int32_t first = 0; first < args->n_outputs;) {
         weir_matmul_args part = *args;
         part.n_outputs = 0;
-        for (; first < args->n_outputs && (part.n_outputs == 0 || same_layout(part.outputs[0].weight, args->outputs[first].weight));
+        for (; first < args->n_outputs &&
+               (part.n_outputs == 0 ||
+                same_layout(part.outputs[0].weight, args->outputs[first].weight));
              first++) {
-            WEIR_DASSERT(args->outputs[first].weight->n_in == args->n_in && args->outputs[first].dst != args->x);
-            WEIR_DASSERT(fits(args->n_rows, args->outputs[first].dst_stride, args->outputs[first].weight->n_out));
+            WEIR_DASSERT(args->outputs[first].weight->n_in == args->n_in &&
+                         args->outputs[first].dst != args->x);
+            WEIR_DASSERT(fits(args->n_rows, args->outputs[first].dst_stride,
+                              args->outputs[first].weight->n_out));
             part.outputs[part.n_outputs++] = args->outputs[first];
         }
         WEIR_TRY(weir_stream_call(stream, WEIR_OP_MATMUL, &part));
@@ -56,26 +68,30 @@ weir_status weir_matmul(weir_stream *stream, const weir_matmul_args *args)
 
 weir_status weir_swiglu(weir_stream *stream, const weir_swiglu_args *args)
 {
-    WEIR_DASSERT(fits(args->n_rows, args->dst_stride, args->dim) && fits(args->n_rows, args->gate_stride, args->dim));
+    WEIR_DASSERT(fits(args->n_rows, args->dst_stride, args->dim) &&
+                 fits(args->n_rows, args->gate_stride, args->dim));
     WEIR_DASSERT(fits(args->n_rows, args->up_stride, args->dim));
     return weir_stream_call(stream, WEIR_OP_SWIGLU, args);
 }
 
 weir_status weir_sigmoid_gate(weir_stream *stream, const weir_sigmoid_gate_args *args)
 {
-    WEIR_DASSERT(fits(args->n_heads, args->x_head_stride, args->dim) && fits(args->n_heads, args->gate_head_stride, args->dim));
+    WEIR_DASSERT(fits(args->n_heads, args->x_head_stride, args->dim) &&
+                 fits(args->n_heads, args->gate_head_stride, args->dim));
     return weir_stream_call(stream, WEIR_OP_SIGMOID_GATE, args);
 }
 
 weir_status weir_add(weir_stream *stream, const weir_add_args *args)
 {
-    WEIR_DASSERT(fits(args->n_rows, args->dst_stride, args->dim) && fits(args->n_rows, args->src_stride, args->dim));
+    WEIR_DASSERT(fits(args->n_rows, args->dst_stride, args->dim) &&
+                 fits(args->n_rows, args->src_stride, args->dim));
     return weir_stream_call(stream, WEIR_OP_ADD, args);
 }
 
 weir_status weir_kv_write(weir_stream *stream, const weir_kv_write_args *args)
 {
-    WEIR_DASSERT(args->k_stride >= args->n_kv_heads * args->key_dim && args->v_stride >= args->n_kv_heads * args->value_dim);
+    WEIR_DASSERT(args->k_stride >= args->n_kv_heads * args->key_dim &&
+                 args->v_stride >= args->n_kv_heads * args->value_dim);
     return weir_stream_call(stream, WEIR_OP_KV_WRITE, args);
 }
 
@@ -98,14 +114,16 @@ weir_status weir_key_products(weir_stream *stream, const weir_key_products_args 
 
 weir_status weir_attention(weir_stream *stream, const weir_attention_args *args)
 {
-    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && args->window >= 0);
+    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 &&
+                 args->window >= 0);
     WEIR_DASSERT(fits(args->n_heads, args->q_head_stride, args->key_dim));
     return weir_stream_call(stream, WEIR_OP_ATTENTION, args);
 }
 
 weir_status weir_attention_mass(weir_stream *stream, const weir_attention_mass_args *args)
 {
-    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && fits(args->n_heads, args->q_head_stride, args->key_dim));
+    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 &&
+                 fits(args->n_heads, args->q_head_stride, args->key_dim));
     return weir_stream_call(stream, WEIR_OP_ATTENTION_MASS, args);
 }
 
@@ -130,7 +148,8 @@ weir_status weir_coda_queries(weir_stream *stream, const weir_coda_queries_args 
 
 weir_status weir_coda_combine(weir_stream *stream, const weir_coda_combine_args *args)
 {
-    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && args->dst != args->src);
+    WEIR_DASSERT(args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 &&
+                 args->dst != args->src);
     return weir_stream_call(stream, WEIR_OP_CODA_COMBINE, args);
 }
 

@@ -7,7 +7,10 @@
 /* Linux hands out the 8 KiB of tile registers on request, once per process; threads that are created later inherit the permission. */
 static bool tiles_permitted(void)
 {
-    enum { REQUEST_STATE_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM of asm/prctl.h (Linux 5.16) */
+    enum {
+        REQUEST_STATE_PERMISSION = 0x1023,
+        TILE_DATA = 18
+    }; /* ARCH_REQ_XCOMP_PERM of asm/prctl.h (Linux 5.16) */
     return syscall(SYS_arch_prctl, REQUEST_STATE_PERMISSION, TILE_DATA) == 0;
 }
 

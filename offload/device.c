@@ -27,7 +27,8 @@ static bool number_of(const char *name, int *number)
     return *end == '\0' && value <= MOST_NUMBER;
 }
 
-weir_status weir_device_open(weir_device **out, const char *name, char *why, size_t why_bytes, weir_error *error)
+weir_status weir_device_open(weir_device **out, const char *name, char *why, size_t why_bytes,
+                             weir_error *error)
 {
     const bool is_auto = strcmp(name, "auto") == 0, is_checked = strcmp(name, "checked") == 0;
     int        number = 0;
@@ -35,7 +36,9 @@ weir_status weir_device_open(weir_device **out, const char *name, char *why, siz
     why[0] = '\0';
     if (strcmp(name, "cpu") == 0) return WEIR_OK;
     if (!is_auto && !is_checked && !number_of(name, &number))
-        return weir_error_set(error, WEIR_ECONFIG, "kernels.device = \"%.40s\": must be auto, cpu, or gpu:0 to gpu:%d", name, MOST_NUMBER);
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "kernels.device = \"%.40s\": must be auto, cpu, or gpu:0 to gpu:%d",
+                              name, MOST_NUMBER);
     weir_device *const device = calloc(1, sizeof *device);
     if (device == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a device");
     (void)snprintf(device->name, sizeof device->name, is_checked ? "checked" : "gpu:%d", number);
@@ -52,8 +55,10 @@ weir_status weir_device_open(weir_device **out, const char *name, char *why, siz
 void weir_device_close(weir_device *device)
 {
     if (device == NULL) return;
-    WEIR_ASSERT(device->n_blocks == 0 &&
-                device->space == NULL); /* memory of the device is still held: whoever holds it would use it after this */
+    WEIR_ASSERT(
+        device->n_blocks == 0 &&
+        device->space ==
+            NULL); /* memory of the device is still held: whoever holds it would use it after this */
     if (device->kind->close != NULL) device->kind->close(device);
     free(device);
 }
@@ -72,13 +77,15 @@ const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t 
 /* ---- failure ---------------------------------------------------------------------------------------------------- */
 void weir_device_fail(weir_device *device, const char *text)
 {
-    if (device->failure[0] == '\0') (void)snprintf(device->failure, sizeof device->failure, "%s: %s", device->name, text);
+    if (device->failure[0] == '\0')
+        (void)snprintf(device->failure, sizeof device->failure, "%s: %s", device->name, text);
     atomic_store(&device->has_failed, true);
 }
 
 const char *weir_device_failure(const weir_device *device)
 {
-    return atomic_load(&device->has_failed) ? device->failure : NULL; /* the first text stays as it is */
+    return atomic_load(&device->has_failed) ? device->failure
+                                            : NULL; /* the first text stays as it is */
 }
 
 /* ---- memory ----------------------------------------------------------------------------------------------------- */
@@ -99,7 +106,8 @@ static size_t block_behind(const weir_device *device, const void *memory)
 static bool owns(const weir_device *device, const void *memory)
 {
     const size_t at = block_behind(device, memory);
-    return at > 0 && (size_t)((const char *)memory - device->blocks[at - 1].memory) < device->blocks[at - 1].bytes;
+    return at > 0 && (size_t)((const char *)memory - device->blocks[at - 1].memory) <
+                         device->blocks[at - 1].bytes;
 }
 
 bool weir_device_owns(const weir_device *device, const void *memory)
@@ -124,10 +132,12 @@ void *weir_device_alloc(weir_device *device, size_t bytes)
     void *memory = NULL;
     if (bytes == 0) return NULL;
     (void)pthread_mutex_lock(&lock);
-    if (device->failure[0] == '\0' && device->n_blocks < DEVICE_BLOCKS) memory = device->kind->alloc(device, bytes);
+    if (device->failure[0] == '\0' && device->n_blocks < DEVICE_BLOCKS)
+        memory = device->kind->alloc(device, bytes);
     if (memory != NULL) {
         const size_t at = block_behind(device, memory);
-        memmove(device->blocks + at + 1, device->blocks + at, (device->n_blocks++ - at) * sizeof *device->blocks);
+        memmove(device->blocks + at + 1, device->blocks + at,
+                (device->n_blocks++ - at) * sizeof *device->blocks);
         device->blocks[at] = (device_block){ memory, bytes };
     }
     (void)pthread_mutex_unlock(&lock);
@@ -139,8 +149,10 @@ void weir_device_free(weir_device *device, void *memory, size_t bytes)
     if (memory == NULL) return;
     (void)pthread_mutex_lock(&lock);
     const size_t at = block_behind(device, memory);
-    WEIR_ASSERT(at > 0 && device->blocks[at - 1].memory == memory && device->blocks[at - 1].bytes == bytes);
-    memmove(device->blocks + at - 1, device->blocks + at, (device->n_blocks-- - at) * sizeof *device->blocks);
+    WEIR_ASSERT(at > 0 && device->blocks[at - 1].memory == memory &&
+                device->blocks[at - 1].bytes == bytes);
+    memmove(device->blocks + at - 1, device->blocks + at,
+            (device->n_blocks-- - at) * sizeof *device->blocks);
     device->kind->free(device, memory, bytes);
     (void)pthread_mutex_unlock(&lock);
 }
@@ -148,7 +160,9 @@ void weir_device_free(weir_device *device, void *memory, size_t bytes)
 void *weir_device_alloc_reachable(weir_device *device, size_t bytes)
 {
     (void)pthread_mutex_lock(&lock);
-    void *const memory = bytes > 0 && device->failure[0] == '\0' ? device->kind->alloc_reachable(device, bytes) : NULL;
+    void *const memory = bytes > 0 && device->failure[0] == '\0'
+                             ? device->kind->alloc_reachable(device, bytes)
+                             : NULL;
     (void)pthread_mutex_unlock(&lock);
     return memory;
 }
@@ -159,7 +173,10 @@ void weir_device_free_reachable(weir_device *device, void *memory, size_t bytes)
 }
 
 /* ---- address space ----------------------------------------------------------------------------------------------- */
-size_t weir_device_space_book_bytes(size_t reach) { return reach / WEIR_DEVICE_PLACE * sizeof(char *); }
+size_t weir_device_space_book_bytes(size_t reach)
+{
+    return reach / WEIR_DEVICE_PLACE * sizeof(char *);
+}
 
 weir_status weir_device_space_open(weir_device *device, void **out, size_t reach)
 {
@@ -167,7 +184,8 @@ weir_status weir_device_space_open(weir_device *device, void **out, size_t reach
     WEIR_ASSERT(device->space == NULL && reach > 0 && reach % WEIR_DEVICE_PLACE == 0);
     device->behind = calloc(reach / WEIR_DEVICE_PLACE, sizeof *device->behind);
     if (device->behind == NULL) return WEIR_ENOMEM;
-    void *const space = mmap(NULL, reach, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *const space =
+        mmap(NULL, reach, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED) {
         free(device->behind);
         return WEIR_ENOMEM;
@@ -189,7 +207,8 @@ void weir_device_space_close(weir_device *device)
 void weir_device_space_put(weir_device *device, void *place, void *memory, size_t bytes)
 {
     const size_t at = (size_t)((char *)place - device->space);
-    WEIR_ASSERT(at % WEIR_DEVICE_PLACE == 0 && bytes % WEIR_DEVICE_PLACE == 0 && at <= device->reach && bytes <= device->reach - at);
+    WEIR_ASSERT(at % WEIR_DEVICE_PLACE == 0 && bytes % WEIR_DEVICE_PLACE == 0 &&
+                at <= device->reach && bytes <= device->reach - at);
     for (size_t i = 0; i < bytes; i += WEIR_DEVICE_PLACE)
         device->behind[(at + i) / WEIR_DEVICE_PLACE] = memory != NULL ? (char *)memory + i : NULL;
 }
@@ -218,8 +237,11 @@ void weir_device_copy(weir_device *device, void *dst, const void *src, size_t by
     if (bytes == 0) return;
     void *const       to = weir_device_behind(device, dst);
     const void *const from = weir_device_behind(device, src);
-    WEIR_ASSERT(to != NULL && from != NULL); /* a page that is not there: who holds it should have brought it back */
-    if (weir_device_failure(device) == NULL) keep(device, device->kind->copy(device, to, from, bytes, text), text);
+    WEIR_ASSERT(to != NULL &&
+                from !=
+                    NULL); /* a page that is not there: who holds it should have brought it back */
+    if (weir_device_failure(device) == NULL)
+        keep(device, device->kind->copy(device, to, from, bytes, text), text);
 }
 
 void weir_device_clear(weir_device *device, void *memory, size_t bytes)
@@ -228,27 +250,31 @@ void weir_device_clear(weir_device *device, void *memory, size_t bytes)
     if (bytes == 0) return;
     void *const behind = weir_device_behind(device, memory);
     WEIR_ASSERT(behind != NULL);
-    if (weir_device_failure(device) == NULL) keep(device, device->kind->clear(device, behind, bytes, text), text);
+    if (weir_device_failure(device) == NULL)
+        keep(device, device->kind->clear(device, behind, bytes, text), text);
 }
 
 void weir_device_copy_beside(weir_device *device, void *dst, const void *src, size_t bytes)
 {
     char text[DEVICE_TEXT] = "";
-    if (bytes > 0 && weir_device_failure(device) == NULL) keep(device, device->kind->copy_beside(device, dst, src, bytes, text), text);
+    if (bytes > 0 && weir_device_failure(device) == NULL)
+        keep(device, device->kind->copy_beside(device, dst, src, bytes, text), text);
 }
 
 void weir_device_mark(weir_device *device, int mark)
 {
     char text[DEVICE_TEXT] = "";
     WEIR_ASSERT(mark >= 0 && mark < WEIR_DEVICE_MARKS);
-    if (device->kind->mark != NULL && weir_device_failure(device) == NULL) keep(device, device->kind->mark(device, mark, text), text);
+    if (device->kind->mark != NULL && weir_device_failure(device) == NULL)
+        keep(device, device->kind->mark(device, mark, text), text);
 }
 
 void weir_device_await(weir_device *device, int mark)
 {
     char text[DEVICE_TEXT] = "";
     WEIR_ASSERT(mark >= 0 && mark < WEIR_DEVICE_MARKS);
-    if (device->kind->await != NULL && weir_device_failure(device) == NULL) keep(device, device->kind->await(device, mark, text), text);
+    if (device->kind->await != NULL && weir_device_failure(device) == NULL)
+        keep(device, device->kind->await(device, mark, text), text);
 }
 
 void weir_device_finish(weir_device *device)

@@ -22,14 +22,16 @@ extern "C" {
 typedef struct weir_device weir_device;
 
 /* *out NULL: the host does the work, and `why` says so where a GPU was asked for or could have been. ECONFIG: a name that is none; ENOMEM. */
-WEIR_MUST_CHECK weir_status weir_device_open(weir_device **out, const char *name, char *why, size_t why_bytes, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_device_open(weir_device **out, const char *name, char *why,
+                                             size_t why_bytes, weir_error *error);
 /* After all its memory was freed: that is asserted. NULL-safe. */
 void weir_device_close(weir_device *device);
 
 const char *weir_device_name(const weir_device *device); /* "gpu:0" */
 const char *weir_device_title(const weir_device *device); /* as its maker calls it */
-int         weir_device_capability(const weir_device *device); /* 90 for sm_90; 0: it runs the host's rows */
-size_t      weir_device_memory_bytes(const weir_device *device); /* free when it was opened */
+int         weir_device_capability(
+            const weir_device *device); /* 90 for sm_90; 0: it runs the host's rows */
+size_t weir_device_memory_bytes(const weir_device *device); /* free when it was opened */
 /* Its rows in order of preference within an op; NULL: those of the host. */
 const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t *count);
 
@@ -58,11 +60,14 @@ const char *weir_device_failure(const weir_device *device); /* NULL: nothing fai
  * what lies behind them. One space at a time; what is put into it belongs to the caller. */
 enum { WEIR_DEVICE_PLACE = 4096 };
 size_t                      weir_device_space_book_bytes(size_t reach); /* of the host */
-WEIR_MUST_CHECK weir_status weir_device_space_open(weir_device *device, void **out, size_t reach); /* ENOMEM */
-void                        weir_device_space_close(weir_device *device); /* nothing is put there any more */
-void                        weir_device_space_put(weir_device *device, void *place, void *memory, size_t bytes); /* memory NULL: none */
-void                       *weir_device_behind(const weir_device *device,
-                                               const void        *address); /* itself if it is no address of the space; NULL: nothing is there */
+WEIR_MUST_CHECK weir_status weir_device_space_open(weir_device *device, void **out,
+                                                   size_t reach); /* ENOMEM */
+void  weir_device_space_close(weir_device *device); /* nothing is put there any more */
+void  weir_device_space_put(weir_device *device, void *place, void *memory,
+                            size_t bytes); /* memory NULL: none */
+void *weir_device_behind(
+    const weir_device *device,
+    const void *address); /* itself if it is no address of the space; NULL: nothing is there */
 
 /* ---- beside the kernels --------------------------------------------------------------------------------------------------------
  * A thread that fills memory while kernels read other memory: its copies wait for no kernel and no kernel waits for them, they are done when they return. A mark

@@ -50,7 +50,8 @@ static void *take(weir_device *device, size_t bytes)
     size_t rounded;
     if (!weir_align_size(&rounded, bytes, PAGE)) return NULL;
     const int   protection = device->n_open > 0 ? PROT_READ | PROT_WRITE : PROT_NONE;
-    void *const memory = mmap(NULL, rounded, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *const memory =
+        mmap(NULL, rounded, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory != MAP_FAILED ? memory : NULL;
 }
 
@@ -60,7 +61,8 @@ static void give(weir_device *device, void *memory, size_t bytes)
     size_t rounded;
     (void)device;
     WEIR_ASSERT(weir_align_size(&rounded, bytes, PAGE));
-    WEIR_ASSERT(mmap(memory, rounded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED);
+    WEIR_ASSERT(mmap(memory, rounded, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED);
 }
 
 static void *take_reachable(weir_device *device, size_t bytes)
@@ -76,7 +78,8 @@ static void give_reachable(weir_device *device, void *memory, size_t bytes)
     free(memory);
 }
 
-static bool copy(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT])
+static bool copy(weir_device *device, void *dst, const void *src, size_t bytes,
+                 char text[DEVICE_TEXT])
 {
     (void)text;
     weir_device_begin(device);

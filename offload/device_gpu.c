@@ -13,7 +13,9 @@ static void *take_kind(weir_device *device, weir_gpu_memory kind, size_t bytes)
 {
     void *memory = NULL;
     char  text[DEVICE_TEXT] = "";
-    if (plugin_of(device)->alloc(&memory, device->number, kind, bytes, text, sizeof text) == WEIR_EDEVICE) weir_device_fail(device, text);
+    if (plugin_of(device)->alloc(&memory, device->number, kind, bytes, text, sizeof text) ==
+        WEIR_EDEVICE)
+        weir_device_fail(device, text);
     return memory;
 }
 
@@ -37,7 +39,10 @@ static void give(weir_device *device, void *memory, size_t bytes)
     plugin_of(device)->free(device->number, WEIR_GPU_MEMORY_DEVICE, memory);
 }
 
-static void *take_reachable(weir_device *device, size_t bytes) { return take_kind(device, WEIR_GPU_MEMORY_REACHABLE, bytes); }
+static void *take_reachable(weir_device *device, size_t bytes)
+{
+    return take_kind(device, WEIR_GPU_MEMORY_REACHABLE, bytes);
+}
 
 static void give_reachable(weir_device *device, void *memory, size_t bytes)
 {
@@ -45,7 +50,8 @@ static void give_reachable(weir_device *device, void *memory, size_t bytes)
     plugin_of(device)->free(device->number, WEIR_GPU_MEMORY_REACHABLE, memory);
 }
 
-static bool copy(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT])
+static bool copy(weir_device *device, void *dst, const void *src, size_t bytes,
+                 char text[DEVICE_TEXT])
 {
     return plugin_of(device)->copy(device->number, dst, src, bytes, text, DEVICE_TEXT) == WEIR_OK;
 }
@@ -55,9 +61,11 @@ static bool finish(weir_device *device, char text[DEVICE_TEXT])
     return plugin_of(device)->synchronize(device->number, text, DEVICE_TEXT) == WEIR_OK;
 }
 
-static bool copy_beside(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT])
+static bool copy_beside(weir_device *device, void *dst, const void *src, size_t bytes,
+                        char text[DEVICE_TEXT])
 {
-    return plugin_of(device)->copy_beside(device->number, dst, src, bytes, text, DEVICE_TEXT) == WEIR_OK;
+    return plugin_of(device)->copy_beside(device->number, dst, src, bytes, text, DEVICE_TEXT) ==
+           WEIR_OK;
 }
 
 static bool mark(weir_device *device, int number, char text[DEVICE_TEXT])
@@ -97,10 +105,12 @@ bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why
         return false;
     }
     if (number >= gpu.probe.n_devices) {
-        (void)snprintf(why, why_bytes, "there is no GPU %d: this machine has %d", number, (int)gpu.probe.n_devices);
+        (void)snprintf(why, why_bytes, "there is no GPU %d: this machine has %d", number,
+                       (int)gpu.probe.n_devices);
         return false;
     }
-    if (gpu.plugin->open(number, &device->context, &device->memory_bytes, text, sizeof text) != WEIR_OK) {
+    if (gpu.plugin->open(number, &device->context, &device->memory_bytes, text, sizeof text) !=
+        WEIR_OK) {
         (void)snprintf(why, why_bytes, "GPU %d cannot be used: %s", number, text);
         return false;
     }

@@ -13,11 +13,14 @@ typedef struct device_kind {
     void *(*alloc_reachable)(weir_device *device, size_t bytes);
     void (*free_reachable)(weir_device *device, void *memory, size_t bytes);
     /* Called without the lock of device.c, by any thread, as they wait; false: `text` says why. */
-    bool (*copy)(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]);
+    bool (*copy)(weir_device *device, void *dst, const void *src, size_t bytes,
+                 char text[DEVICE_TEXT]);
     bool (*clear)(weir_device *device, void *memory, size_t bytes, char text[DEVICE_TEXT]);
     bool (*finish)(weir_device *device, char text[DEVICE_TEXT]);
-    bool (*copy_beside)(weir_device *device, void *dst, const void *src, size_t bytes, char text[DEVICE_TEXT]);
-    bool (*mark)(weir_device *device, int mark, char text[DEVICE_TEXT]); /* NULL: kernels have ended when their launch returns */
+    bool (*copy_beside)(weir_device *device, void *dst, const void *src, size_t bytes,
+                        char text[DEVICE_TEXT]);
+    bool (*mark)(weir_device *device, int mark,
+                 char text[DEVICE_TEXT]); /* NULL: kernels have ended when their launch returns */
     bool (*await)(weir_device *device, int mark, char text[DEVICE_TEXT]);
     void (*begin)(weir_device *device); /* NULL: nothing to do */
     void (*end)(weir_device *device);
@@ -46,7 +49,8 @@ struct weir_device {
     char                    **behind; /* [reach / WEIR_DEVICE_PLACE] what was put there */
 };
 
-void weir_device_fail(weir_device *device, const char *text); /* the first one stays; under the lock of device.c */
+void weir_device_fail(weir_device *device,
+                      const char  *text); /* the first one stays; under the lock of device.c */
 
 /* device_checked.c */
 void weir_device_open_checked(weir_device *device);

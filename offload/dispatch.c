@@ -15,17 +15,19 @@
 #include "offload/table.h"
 
 enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
-#define SCRATCH_STEP ((size_t)64 << 10) /* growth in whole steps: fewer moves while a warm-up climbs */
+#define SCRATCH_STEP                                                                               \
+    ((size_t)64 << 10) /* growth in whole steps: fewer moves while a warm-up climbs */
 
 struct weir_stream {
-    weir_caps           caps;    /* cut to the forced isa */
-    weir_isa            forced;  /* ANY: not forced */
-    weir_device        *device;  /* NULL: the host */
-    weir_hand_over     *hand_over; /* with a device */
-    weir_table_row     *rows;    /* [n_rows] of this stream, whether the machine can run them or not */
-    size_t              n_rows;
-    const weir_kernel **allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
-    size_t              first[WEIR_OP_COUNT + 1];
+    weir_caps       caps; /* cut to the forced isa */
+    weir_isa        forced; /* ANY: not forced */
+    weir_device    *device; /* NULL: the host */
+    weir_hand_over *hand_over; /* with a device */
+    weir_table_row *rows; /* [n_rows] of this stream, whether the machine can run them or not */
+    size_t          n_rows;
+    const weir_kernel   *
+        *allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
+    size_t first[WEIR_OP_COUNT + 1];
     weir_kernel_context context;
     bool                planning; /* typed entries only note their scratch */
     size_t              planned; /* scratch */
@@ -55,7 +57,10 @@ static const char *const op_names[WEIR_OP_COUNT] = {
     [WEIR_OP_CODA_WRITE] = "coda_write",
 };
 
-const char *weir_op_name(weir_op op) { return op >= 0 && op < WEIR_OP_COUNT ? op_names[op] : "unknown"; }
+const char *weir_op_name(weir_op op)
+{
+    return op >= 0 && op < WEIR_OP_COUNT ? op_names[op] : "unknown";
+}
 
 bool weir_op_from_name(const char *name, weir_op *out)
 {
@@ -104,9 +109,11 @@ static bool isa_from_name(const char *name, weir_isa *out)
 static const char *row_barred(const weir_stream *stream, const weir_table_row *row)
 {
     static const char *const forced_text[] = { NULL, "isa v2 forced", "isa v3 forced", NULL };
-    static const char *const needs_text[] = { NULL, "needs x86-64-v2", "needs x86-64-v3", "needs x86-64-v4" };
+    static const char *const needs_text[] = { NULL, "needs x86-64-v2", "needs x86-64-v3",
+                                              "needs x86-64-v4" };
     if (row->isa == WEIR_ISA_ANY) return NULL;
-    if (stream->forced != WEIR_ISA_ANY && row->isa > stream->forced) return forced_text[stream->forced];
+    if (stream->forced != WEIR_ISA_ANY && row->isa > stream->forced)
+        return forced_text[stream->forced];
     return row->isa > weir_caps_isa(&stream->caps) ? needs_text[row->isa] : NULL;
 }
 
@@ -115,13 +122,16 @@ static bool list_rows(weir_stream *stream)
 {
     size_t                          count, n_own = 0;
     const weir_table_row *const     rows = weir_table_rows(&count);
-    const weir_kernel *const *const own = stream->device != NULL ? weir_device_kernels(stream->device, &n_own) : NULL;
+    const weir_kernel *const *const own =
+        stream->device != NULL ? weir_device_kernels(stream->device, &n_own) : NULL;
     stream->rows = calloc(count + n_own, sizeof *stream->rows);
     if (stream->rows == NULL) return false;
     for (size_t i = 0; i < n_own; i++)
-        if (own[i]->op != WEIR_OP_EMBED) stream->rows[stream->n_rows++] = (weir_table_row){ own[i], WEIR_ISA_ANY };
+        if (own[i]->op != WEIR_OP_EMBED)
+            stream->rows[stream->n_rows++] = (weir_table_row){ own[i], WEIR_ISA_ANY };
     for (size_t i = 0; i < count; i++)
-        if (own == NULL || rows[i].kernel->op == WEIR_OP_EMBED) stream->rows[stream->n_rows++] = rows[i];
+        if (own == NULL || rows[i].kernel->op == WEIR_OP_EMBED)
+            stream->rows[stream->n_rows++] = rows[i];
     return true;
 }
 
@@ -133,20 +143,26 @@ static const weir_table_row *row_named(const weir_stream *stream, weir_op op, co
 }
 
 /* Fills allowed[] for one op: the pin, then the table's order. */
-static weir_status list_op(weir_stream *stream, weir_op op, const char *pin, size_t *n, weir_error *error)
+static weir_status list_op(weir_stream *stream, weir_op op, const char *pin, size_t *n,
+                           weir_error *error)
 {
     const weir_table_row *pinned = NULL;
     if (pin) {
         pinned = row_named(stream, op, pin);
         if (!pinned)
-            return weir_error_set(error, WEIR_ECONFIG, "kernels.%s = \"%s\": no such kernel; `weir bench --explain` lists them",
-                                  op_names[op], pin);
+            return weir_error_set(
+                error, WEIR_ECONFIG,
+                "kernels.%s = \"%s\": no such kernel; `weir bench --explain` lists them",
+                op_names[op], pin);
         const char *barred = row_barred(stream, pinned);
-        if (barred) return weir_error_set(error, WEIR_ECONFIG, "kernels.%s = \"%s\": %s", op_names[op], pin, barred);
+        if (barred)
+            return weir_error_set(error, WEIR_ECONFIG, "kernels.%s = \"%s\": %s", op_names[op], pin,
+                                  barred);
         stream->allowed[(*n)++] = pinned->kernel;
     }
     for (const weir_table_row *row = stream->rows; row < stream->rows + stream->n_rows; row++)
-        if (row->kernel->op == op && row != pinned && !row_barred(stream, row)) stream->allowed[(*n)++] = row->kernel;
+        if (row->kernel->op == op && row != pinned && !row_barred(stream, row))
+            stream->allowed[(*n)++] = row->kernel;
     return WEIR_OK;
 }
 
@@ -154,10 +170,12 @@ static weir_status force_isa(weir_stream *stream, const char *name, weir_error *
 {
     const weir_isa best = weir_caps_isa(&stream->caps);
     if (!isa_from_name(name, &stream->forced))
-        return weir_error_set(error, WEIR_ECONFIG, "kernels.isa = \"%s\": must be auto, v2, v3 or v4", name);
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "kernels.isa = \"%s\": must be auto, v2, v3 or v4", name);
     if (stream->forced > best)
-        return weir_error_set(error, WEIR_ECONFIG, "kernels.isa = \"%s\": this machine stops at x86-64-v%d; use auto", name,
-                              best == WEIR_ISA_ANY ? 1 : (int)best - WEIR_ISA_V2 + 2);
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "kernels.isa = \"%s\": this machine stops at x86-64-v%d; use auto",
+                              name, best == WEIR_ISA_ANY ? 1 : (int)best - WEIR_ISA_V2 + 2);
     stream->caps = weir_caps_limited(stream->caps, stream->forced);
     return WEIR_OK;
 }
@@ -172,17 +190,22 @@ static void give_scratch(weir_stream *stream)
     stream->context.scratch_bytes = 0;
 }
 
-weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options, weir_error *error)
+weir_status weir_stream_open(weir_stream **out, const weir_stream_options *options,
+                             weir_error *error)
 {
     weir_status status = WEIR_OK;
     size_t      n = 0;
     *out = NULL;
     if (options->n_threads < 0 || options->n_threads > MAX_THREADS)
-        return weir_error_set(error, WEIR_ECONFIG, "kernels.threads = %d: must be 0 (all cores) to %d", options->n_threads, MAX_THREADS);
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "kernels.threads = %d: must be 0 (all cores) to %d",
+                              options->n_threads, MAX_THREADS);
     weir_stream *stream = calloc(1, sizeof *stream);
     if (stream) stream->device = options->device;
-    if (stream && list_rows(stream)) stream->allowed = calloc(stream->n_rows + 1, sizeof *stream->allowed);
-    if (!stream || !stream->allowed || (stream->device && weir_hand_over_open(&stream->hand_over, stream->device) != WEIR_OK)) {
+    if (stream && list_rows(stream))
+        stream->allowed = calloc(stream->n_rows + 1, sizeof *stream->allowed);
+    if (!stream || !stream->allowed ||
+        (stream->device && weir_hand_over_open(&stream->hand_over, stream->device) != WEIR_OK)) {
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a kernel stream");
         goto done;
     }
@@ -222,9 +245,13 @@ const weir_caps *weir_stream_caps(const weir_stream *stream) { return &stream->c
 
 int32_t weir_stream_threads(const weir_stream *stream) { return stream->context.n_threads; }
 
-size_t weir_stream_scratch_bytes(const weir_stream *stream) { return stream->context.scratch_bytes; }
+size_t weir_stream_scratch_bytes(const weir_stream *stream)
+{
+    return stream->context.scratch_bytes;
+}
 
-static const char *row_reject(const weir_stream *stream, const weir_kernel *kernel, const void *args)
+static const char *row_reject(const weir_stream *stream, const weir_kernel *kernel,
+                              const void *args)
 {
     return kernel->reject ? kernel->reject(&stream->caps, args) : NULL;
 }
@@ -236,7 +263,8 @@ static const weir_kernel *first_accepting(const weir_stream *stream, weir_op op,
     return NULL;
 }
 
-const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *kernel, const void *args)
+const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *kernel,
+                               const void *args)
 {
     const weir_table_row *row = row_named(stream, kernel->op, kernel->name);
     if (!row) return "not in the table";
@@ -244,10 +272,13 @@ const char *weir_kernel_reject(const weir_stream *stream, const weir_kernel *ker
     return barred ? barred : row_reject(stream, kernel, args);
 }
 
-const weir_kernel *weir_kernel_pick(const weir_stream *stream, weir_op op, const void *args, weir_kernel_visitor visit, void *user)
+const weir_kernel *weir_kernel_pick(const weir_stream *stream, weir_op op, const void *args,
+                                    weir_kernel_visitor visit, void *user)
 {
-    for (const weir_table_row *row = stream->rows; visit && row < stream->rows + stream->n_rows; row++)
-        if (row->kernel->op == op) visit(user, row->kernel, weir_kernel_reject(stream, row->kernel, args));
+    for (const weir_table_row *row = stream->rows; visit && row < stream->rows + stream->n_rows;
+         row++)
+        if (row->kernel->op == op)
+            visit(user, row->kernel, weir_kernel_reject(stream, row->kernel, args));
     return first_accepting(stream, op, args);
 }
 
@@ -258,7 +289,8 @@ static weir_status grow_scratch(weir_stream *stream, size_t bytes)
     if (!weir_align_size(&bytes, bytes, SCRATCH_STEP)) return WEIR_ENOMEM;
     if (stream->device) weir_device_finish(stream->device);
     give_scratch(stream);
-    stream->context.scratch = stream->device ? weir_device_alloc(stream->device, bytes) : aligned_alloc(SCRATCH_ALIGNMENT, bytes);
+    stream->context.scratch = stream->device ? weir_device_alloc(stream->device, bytes)
+                                             : aligned_alloc(SCRATCH_ALIGNMENT, bytes);
     if (!stream->context.scratch) return WEIR_ENOMEM;
     stream->context.scratch_bytes = bytes;
     return WEIR_OK;
@@ -291,7 +323,8 @@ weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, cons
 {
     WEIR_TRY(grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0));
     /* oneDNN and the kernels size their teams by the calling thread's setting: it follows the stream. */
-    if (omp_get_max_threads() != stream->context.n_threads) omp_set_num_threads(stream->context.n_threads);
+    if (omp_get_max_threads() != stream->context.n_threads)
+        omp_set_num_threads(stream->context.n_threads);
     if (stream->device && kernel->op != WEIR_OP_EMBED) return run_on_device(stream, kernel, args);
     return kernel->run(&stream->context, args);
 }
@@ -338,14 +371,20 @@ static size_t planned_scratch(const weir_stream *stream)
 
 weir_stream_room weir_stream_planned(const weir_stream *stream)
 {
-    const weir_hand_over_room lists = stream->device ? weir_hand_over_planned(stream->hand_over) : (weir_hand_over_room){ 0 };
-    return (weir_stream_room){ .scratch = planned_scratch(stream), .near = lists.near, .host = lists.reachable };
+    const weir_hand_over_room lists =
+        stream->device ? weir_hand_over_planned(stream->hand_over) : (weir_hand_over_room){ 0 };
+    return (weir_stream_room){ .scratch = planned_scratch(stream),
+                               .near = lists.near,
+                               .host = lists.reachable };
 }
 
 weir_stream_room weir_stream_held(const weir_stream *stream)
 {
-    const weir_hand_over_room lists = stream->device ? weir_hand_over_held(stream->hand_over) : (weir_hand_over_room){ 0 };
-    return (weir_stream_room){ .scratch = stream->context.scratch_bytes, .near = lists.near, .host = lists.reachable };
+    const weir_hand_over_room lists =
+        stream->device ? weir_hand_over_held(stream->hand_over) : (weir_hand_over_room){ 0 };
+    return (weir_stream_room){ .scratch = stream->context.scratch_bytes,
+                               .near = lists.near,
+                               .host = lists.reachable };
 }
 
 weir_status weir_stream_reserve_planned(weir_stream *stream)
@@ -364,7 +403,8 @@ static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
     return WEIR_OK;
 }
 
-void weir_stream_observe(weir_stream *stream, void (*observe)(void *user, weir_op op, const void *args), void *user)
+void weir_stream_observe(weir_stream *stream,
+                         void (*observe)(void *user, weir_op op, const void *args), void *user)
 {
     stream->observe = observe;
     stream->observer = user;

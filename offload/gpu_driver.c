@@ -24,16 +24,22 @@ EXPORT void weir_gpu_driver_serve(const void *shown, const void *loaded)
 /* Finds the driver's function; `function` points to a pointer to one. ISO C has no cast between the two kinds of pointers. */
 static CUresult find(void *function, const char *name)
 {
-    void *const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *const symbol = driver ? dlsym(driver, name) : NULL;
+    void *const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), *const symbol =
+                                                                             driver ? dlsym(driver,
+                                                                                            name)
+                                                                                    : NULL;
     memcpy(function, &symbol, sizeof symbol);
     return symbol ? CUDA_SUCCESS : CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND;
 }
 
-EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n_options, CUjit_option *options, void **values)
+EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n_options,
+                                   CUjit_option *options, void **values)
 {
     CUresult (*load)(CUmodule *, const void *, unsigned, CUjit_option *, void **);
     const CUresult found = find(&load, __func__);
-    return found == CUDA_SUCCESS ? load(module, image == carrier ? images : image, n_options, options, values) : found;
+    return found == CUDA_SUCCESS
+               ? load(module, image == carrier ? images : image, n_options, options, values)
+               : found;
 }
 
 EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device)
@@ -42,8 +48,10 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, C
     const CUresult found = find(&get, __func__);
     if (found != CUDA_SUCCESS) return found;
     const CUresult result = get(value, attribute, device);
-    if (result == CUDA_SUCCESS && attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) *value = 8;
-    if (result == CUDA_SUCCESS && attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR) *value = 0;
+    if (result == CUDA_SUCCESS && attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)
+        *value = 8;
+    if (result == CUDA_SUCCESS && attribute == CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)
+        *value = 0;
     return result;
 }
 
@@ -52,5 +60,6 @@ EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
     CUresult (*create)(CUstream *, unsigned);
     const CUresult found = find(&create, __func__);
-    return found == CUDA_SUCCESS ? create(stream, flags & ~(unsigned)CU_STREAM_NON_BLOCKING) : found;
+    return found == CUDA_SUCCESS ? create(stream, flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
+                                 : found;
 }

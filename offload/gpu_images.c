@@ -32,11 +32,13 @@ typedef struct offload_images {
 } offload_images;
 
 /* The linker's: first and past the last of a section. Hidden, so that entries of the program never stand for the plugin's. */
-__attribute__((visibility("hidden"))) extern const offload_entry __start_omp_offloading_entries[], __stop_omp_offloading_entries[];
-void                                                             __tgt_register_lib(const offload_images *images);
+__attribute__((visibility("hidden"))) extern const offload_entry __start_omp_offloading_entries[],
+    __stop_omp_offloading_entries[];
+void __tgt_register_lib(const offload_images *images);
 
 /* From the build (toolchain/gpu.bzl): a cubin, the fat binary, the library of gpu_driver.c. */
-extern const char weir_gpu_carrier[], weir_gpu_carrier_end[], weir_gpu_images[], weir_gpu_driver[], weir_gpu_driver_end[];
+extern const char weir_gpu_carrier[], weir_gpu_carrier_end[], weir_gpu_images[], weir_gpu_driver[],
+    weir_gpu_driver_end[];
 
 static char why[200];
 
@@ -65,9 +67,11 @@ static void *open_stand_in(void)
 
 static void register_once(void)
 {
-    static const device_image   image = { weir_gpu_carrier, weir_gpu_carrier_end, __start_omp_offloading_entries,
+    static const device_image   image = { weir_gpu_carrier, weir_gpu_carrier_end,
+                                          __start_omp_offloading_entries,
                                           __stop_omp_offloading_entries };
-    static const offload_images images = { 1, &image, __start_omp_offloading_entries, __stop_omp_offloading_entries };
+    static const offload_images images = { 1, &image, __start_omp_offloading_entries,
+                                           __stop_omp_offloading_entries };
     void *const                 library = open_stand_in();
     if (!library) return;
     void (*serve)(const void *shown, const void *loaded);

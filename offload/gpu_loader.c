@@ -26,14 +26,18 @@ static bool program_folder(char *folder, size_t size)
 
 static weir_status find_plugin(char *path, size_t size, weir_error *error)
 {
-    static const char *const places[] = { "", "/../lib", "/../../offload" }; /* the last one: where the build leaves both */
-    char                     folder[PATH_MAX];
+    static const char *const places[] = {
+        "", "/../lib", "/../../offload"
+    }; /* the last one: where the build leaves both */
+    char folder[PATH_MAX];
     if (program_folder(folder, sizeof folder))
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
             const int n = snprintf(path, size, "%s%s/libweir_gpu.so", folder, places[i]);
             if (n > 0 && (size_t)n < size && weir_file_exists(path)) return WEIR_OK;
         }
-    return weir_error_set(error, WEIR_EUNSUPPORTED, "no libweir_gpu.so beside the program; build //offload:weir_gpu with --config=gpu");
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "no libweir_gpu.so beside the program; build //offload:weir_gpu with --config=gpu");
 }
 
 weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, weir_error *error)
@@ -49,12 +53,16 @@ weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, 
     if (!library) return weir_error_set(error, WEIR_EUNSUPPORTED, "GPU plugin: %s", dlerror());
     weir_gpu_plugin_entry_function entry;
     void                          *symbol = dlsym(library, WEIR_GPU_PLUGIN_ENTRY);
-    if (!symbol) return weir_error_set(error, WEIR_EMISMATCH, "GPU plugin: %s is no plugin of Weir", path);
-    memcpy(&entry, &symbol, sizeof entry); /* ISO C has no cast from an object pointer to a function pointer */
+    if (!symbol)
+        return weir_error_set(error, WEIR_EMISMATCH, "GPU plugin: %s is no plugin of Weir", path);
+    memcpy(&entry, &symbol,
+           sizeof entry); /* ISO C has no cast from an object pointer to a function pointer */
     const weir_gpu_plugin *plugin = entry();
     if (plugin->abi != WEIR_GPU_PLUGIN_ABI)
-        return weir_error_set(error, WEIR_EMISMATCH, "GPU plugin: %s has version %u, this program needs %d; build both together", path,
-                              plugin->abi, WEIR_GPU_PLUGIN_ABI);
+        return weir_error_set(
+            error, WEIR_EMISMATCH,
+            "GPU plugin: %s has version %u, this program needs %d; build both together", path,
+            plugin->abi, WEIR_GPU_PLUGIN_ABI);
     *out = plugin;
     return WEIR_OK;
 }
@@ -63,11 +71,14 @@ weir_status weir_gpu_open(weir_gpu *out, const char *path, weir_error *error)
 {
     memset(out, 0, sizeof *out);
     if (!dlopen(driver_library, RTLD_NOW | RTLD_LOCAL))
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "no NVIDIA driver on this machine (%s cannot be loaded)", driver_library);
+        return weir_error_set(error, WEIR_EUNSUPPORTED,
+                              "no NVIDIA driver on this machine (%s cannot be loaded)",
+                              driver_library);
     const weir_gpu_plugin *plugin;
     WEIR_TRY(weir_gpu_plugin_load(&plugin, path, error));
     plugin->probe(&out->probe);
-    if (out->probe.n_devices <= 0) return weir_error_set(error, WEIR_EUNSUPPORTED, "no usable GPU: %s", out->probe.reason);
+    if (out->probe.n_devices <= 0)
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "no usable GPU: %s", out->probe.reason);
     out->plugin = plugin;
     return WEIR_OK;
 }

@@ -18,7 +18,8 @@ typedef struct weir_gpu {
 WEIR_MUST_CHECK weir_status weir_gpu_open(weir_gpu *out, const char *path, weir_error *error);
 
 /* The first half alone: opens the file and checks the version, without looking at the machine. */
-WEIR_MUST_CHECK weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path,
+                                                 weir_error *error);
 
 #ifdef __cplusplus
 }

@@ -30,7 +30,8 @@ void weir_gpu_memory_facts(weir_gpu_facts *out)
     }
     for (int i = 0; i < count && i < WEIR_GPU_MAX_DEVICES; i++) {
         cudaDeviceProp properties;
-        if (status_of(cudaGetDeviceProperties(&properties, i), out->text, sizeof out->text) != WEIR_OK) {
+        if (status_of(cudaGetDeviceProperties(&properties, i), out->text, sizeof out->text) !=
+            WEIR_OK) {
             if (i == 0) out->cuda = WEIR_GPU_CUDA_FAILED;
             return;
         }
@@ -60,20 +61,24 @@ static cudaError_t open_beside(beside *b)
 {
     cudaError_t error = cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking);
     for (int i = 0; error == cudaSuccess && i < WEIR_GPU_MARKS; i++)
-        error = cudaEventCreateWithFlags(&b->marks[i], cudaEventDisableTiming | cudaEventBlockingSync);
+        error =
+            cudaEventCreateWithFlags(&b->marks[i], cudaEventDisableTiming | cudaEventBlockingSync);
     if (error != cudaSuccess) close_beside(b);
     return error;
 }
 
-weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes)
+weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_t *free_bytes,
+                                 char *text, size_t text_bytes)
 {
     size_t      total = 0;
     weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status == WEIR_OK) status = status_of(cudaMemGetInfo(free_bytes, &total), text, text_bytes);
-    if (status == WEIR_OK && besides[device].n_opened == 0) status = status_of(open_beside(&besides[device]), text, text_bytes);
+    if (status == WEIR_OK && besides[device].n_opened == 0)
+        status = status_of(open_beside(&besides[device]), text, text_bytes);
     if (status == WEIR_OK) besides[device].n_opened++;
     context->omp_device = device;
-    context->cuda_stream = nullptr; /* the default stream: those of the offload runtime wait for it, and it for them */
+    context->cuda_stream =
+        nullptr; /* the default stream: those of the offload runtime wait for it, and it for them */
     return status;
 }
 
@@ -84,16 +89,21 @@ void weir_gpu_memory_close(int device)
     close_beside(&besides[device]);
 }
 
-void weir_gpu_memory_enter(int device) { (void)cudaSetDevice(device); } /* a device that is lost fails at the launch */
+void weir_gpu_memory_enter(int device)
+{
+    (void)cudaSetDevice(device);
+} /* a device that is lost fails at the launch */
 
-weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes)
+weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, size_t bytes,
+                                  char *text, size_t text_bytes)
 {
     *out = nullptr;
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
     switch (kind) {
     case WEIR_GPU_MEMORY_SHARED: return status_of(cudaMallocManaged(out, bytes), text, text_bytes);
-    case WEIR_GPU_MEMORY_REACHABLE: return status_of(cudaHostAlloc(out, bytes, cudaHostAllocMapped), text, text_bytes);
+    case WEIR_GPU_MEMORY_REACHABLE:
+        return status_of(cudaHostAlloc(out, bytes, cudaHostAllocMapped), text, text_bytes);
     case WEIR_GPU_MEMORY_DEVICE: break;
     }
     return status_of(cudaMalloc(out, bytes), text, text_bytes);
@@ -107,38 +117,47 @@ void weir_gpu_memory_free(int device, weir_gpu_memory kind, void *memory)
 
 static weir_status finish(cudaError_t launched, char *text, size_t text_bytes)
 {
-    return status_of(launched == cudaSuccess ? cudaStreamSynchronize(nullptr) : launched, text, text_bytes);
+    return status_of(launched == cudaSuccess ? cudaStreamSynchronize(nullptr) : launched, text,
+                     text_bytes);
 }
 
-weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes)
+weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t bytes, char *text,
+                                 size_t text_bytes)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
     return finish(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, nullptr), text, text_bytes);
 }
 
-weir_status weir_gpu_memory_copy_beside(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes)
+weir_status weir_gpu_memory_copy_beside(int device, void *dst, const void *src, size_t bytes,
+                                        char *text, size_t text_bytes)
 {
     const cudaStream_t stream = besides[device].stream;
     const weir_status  status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
     const cudaError_t launched = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
-    return status_of(launched == cudaSuccess ? cudaStreamSynchronize(stream) : launched, text, text_bytes);
+    return status_of(launched == cudaSuccess ? cudaStreamSynchronize(stream) : launched, text,
+                     text_bytes);
 }
 
 weir_status weir_gpu_memory_mark(int device, int mark, char *text, size_t text_bytes)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
-    return status == WEIR_OK ? status_of(cudaEventRecord(besides[device].marks[mark], nullptr), text, text_bytes) : status;
+    return status == WEIR_OK
+               ? status_of(cudaEventRecord(besides[device].marks[mark], nullptr), text, text_bytes)
+               : status;
 }
 
 weir_status weir_gpu_memory_await(int device, int mark, char *text, size_t text_bytes)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
-    return status == WEIR_OK ? status_of(cudaEventSynchronize(besides[device].marks[mark]), text, text_bytes) : status;
+    return status == WEIR_OK
+               ? status_of(cudaEventSynchronize(besides[device].marks[mark]), text, text_bytes)
+               : status;
 }
 
-weir_status weir_gpu_memory_clear(int device, void *memory, size_t bytes, char *text, size_t text_bytes)
+weir_status weir_gpu_memory_clear(int device, void *memory, size_t bytes, char *text,
+                                  size_t text_bytes)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;

@@ -15,7 +15,8 @@ static void probe(weir_gpu_probe *out)
     weir_gpu_facts   facts;
     weir_gpu_memory_facts(&facts);
     if (facts.cuda == WEIR_GPU_CUDA_OK &&
-        facts.n_cuda > 0) { /* libomptarget costs 20 ms and looks for the driver: only where there is one */
+        facts.n_cuda >
+            0) { /* libomptarget costs 20 ms and looks for the driver: only where there is one */
         facts.images_failed = weir_gpu_images_register();
         facts.n_openmp = facts.images_failed ? 0 : omp_get_num_devices();
     }
@@ -29,11 +30,13 @@ static struct {
 } libraries[WEIR_GPU_MAX_DEVICES];
 
 /* Without cuBLASLt its row refuses to run, and it runs only where it is pinned. */
-static weir_status open_device(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes)
+static weir_status open_device(int device, weir_kernel_context *context, size_t *free_bytes,
+                               char *text, size_t text_bytes)
 {
     const weir_status status = weir_gpu_memory_open(device, context, free_bytes, text, text_bytes);
     if (status != WEIR_OK) return status;
-    if (libraries[device].n_opened++ == 0 && weir_cublas_open(&libraries[device].handle, NULL, 0) != WEIR_OK)
+    if (libraries[device].n_opened++ == 0 &&
+        weir_cublas_open(&libraries[device].handle, NULL, 0) != WEIR_OK)
         libraries[device].handle = NULL;
     context->cublas = libraries[device].handle;
     return WEIR_OK;

@@ -18,9 +18,9 @@ typedef struct weir_gpu_device {
 } weir_gpu_device;
 
 typedef struct weir_gpu_probe {
-    int32_t         n_devices;   /* usable by CUDA and by OpenMP                                      */
+    int32_t n_devices; /* usable by CUDA and by OpenMP                                      */
     weir_gpu_device devices[WEIR_GPU_MAX_DEVICES];
-    char            reason[300]; /* when n_devices is 0: what is missing and what to do about it      */
+    char reason[300]; /* when n_devices is 0: what is missing and what to do about it      */
 } weir_gpu_probe;
 
 typedef enum weir_gpu_memory {
@@ -30,26 +30,34 @@ typedef enum weir_gpu_memory {
 } weir_gpu_memory;
 
 typedef struct weir_gpu_plugin {
-    uint32_t    abi;  /* first, for ever: WEIR_GPU_PLUGIN_ABI */
+    uint32_t    abi; /* first, for ever: WEIR_GPU_PLUGIN_ABI */
     const char *name; /* "cuda" */
     /* Looks at the machine; never fails, never prints. The calls below need n_devices > 0. */
     void (*probe)(weir_gpu_probe *out);
     /* Fills what kernels are launched with: the device, its stream, its library of products (NULL: not there). */
-    weir_status (*open)(int device, weir_kernel_context *context, size_t *free_bytes, char *text, size_t text_bytes);
+    weir_status (*open)(int device, weir_kernel_context *context, size_t *free_bytes, char *text,
+                        size_t text_bytes);
     void (*close)(int device);
     void (*enter)(int device); /* before launches: the calling thread's kernels go there */
     /* ENOMEM when the device is full, EDEVICE with the runtime's text in `text` (may be NULL) otherwise; so in what follows. */
-    weir_status (*alloc)(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text, size_t text_bytes);
+    weir_status (*alloc)(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text,
+                         size_t text_bytes);
     void (*free)(int device, weir_gpu_memory kind, void *memory); /* NULL-safe */
     /* After all launched kernels; any direction; done when they return. */
-    weir_status (*copy)(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes);
+    weir_status (*copy)(int device, void *dst, const void *src, size_t bytes, char *text,
+                        size_t text_bytes);
     weir_status (*clear)(int device, void *memory, size_t bytes, char *text, size_t text_bytes);
     /* Beside the kernels, on a stream of its own: waits for none, none waits for it; done when it returns. Any thread. */
-    weir_status (*copy_beside)(int device, void *dst, const void *src, size_t bytes, char *text, size_t text_bytes);
-    weir_status (*mark)(int device, int mark, char *text, size_t text_bytes);  /* [WEIR_GPU_MARKS] behind all launched kernels */
-    weir_status (*await)(int device, int mark, char *text,
-                         size_t text_bytes); /* those before the mark ended, or it was never set; any thread */
-    weir_status (*synchronize)(int device, char *text, size_t text_bytes); /* all launched kernels ended; EDEVICE if one failed */
+    weir_status (*copy_beside)(int device, void *dst, const void *src, size_t bytes, char *text,
+                               size_t text_bytes);
+    weir_status (*mark)(int device, int mark, char *text,
+                        size_t text_bytes); /* [WEIR_GPU_MARKS] behind all launched kernels */
+    weir_status (*await)(
+        int device, int mark, char *text,
+        size_t text_bytes); /* those before the mark ended, or it was never set; any thread */
+    weir_status (*synchronize)(
+        int device, char *text,
+        size_t text_bytes); /* all launched kernels ended; EDEVICE if one failed */
     /* Rows in order of preference within an op: CUDA overrides first, then the single source built for nvptx. Pointers in the
      * arguments, and in the structs that those point to, are device addresses; weir_kernel_context.omp_device is the device. Segment
      * arrays are read by the host too, to plan the launch: they lie in REACHABLE or SHARED memory. */

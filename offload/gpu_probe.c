@@ -26,13 +26,18 @@ static bool cuda_is_usable(weir_gpu_probe *out, const weir_gpu_facts *facts)
     case WEIR_GPU_CUDA_OK: break;
     case WEIR_GPU_CUDA_DRIVER_OLD:
         if (facts->driver_version <= 0)
-            say(out, "no NVIDIA driver: libcuda.so.1 cannot be loaded; install the driver, or start the container with the GPU's");
+            say(out, "no NVIDIA driver: libcuda.so.1 cannot be loaded; install the driver, or "
+                     "start the container with the GPU's");
         else
-            say(out, "driver too old: it supports CUDA %d.%d, the plugin needs %d.%d; install a newer driver", facts->driver_version / 1000,
-                facts->driver_version % 1000 / 10, facts->runtime_version / 1000, facts->runtime_version % 1000 / 10);
+            say(out,
+                "driver too old: it supports CUDA %d.%d, the plugin needs %d.%d; install a newer "
+                "driver",
+                facts->driver_version / 1000, facts->driver_version % 1000 / 10,
+                facts->runtime_version / 1000, facts->runtime_version % 1000 / 10);
         return false;
     case WEIR_GPU_CUDA_NO_DEVICE:
-        say(out, "no device: the driver sees no GPU; is one in the machine, given to the container, and named by CUDA_VISIBLE_DEVICES?");
+        say(out, "no device: the driver sees no GPU; is one in the machine, given to the "
+                 "container, and named by CUDA_VISIBLE_DEVICES?");
         return false;
     case WEIR_GPU_CUDA_FAILED: say(out, "the CUDA runtime failed: %s", facts->text); return false;
     }
@@ -40,11 +45,14 @@ static bool cuda_is_usable(weir_gpu_probe *out, const weir_gpu_facts *facts)
     return facts->n_cuda > 0;
 }
 
-static bool device_is_usable(weir_gpu_probe *out, const weir_gpu_device *device, int number, const int *archs, size_t n_archs)
+static bool device_is_usable(weir_gpu_probe *out, const weir_gpu_device *device, int number,
+                             const int *archs, size_t n_archs)
 {
     if (device->capability < archs[0]) {
-        say(out, "device too old: GPU %d, %s, is sm_%d, the plugin needs sm_%d; CUDA_VISIBLE_DEVICES can leave it out", number,
-            device->name, device->capability, archs[0]);
+        say(out,
+            "device too old: GPU %d, %s, is sm_%d, the plugin needs sm_%d; CUDA_VISIBLE_DEVICES "
+            "can leave it out",
+            number, device->name, device->capability, archs[0]);
         return false;
     }
     if (has_image(device->capability, archs, n_archs)) return true;
@@ -52,27 +60,34 @@ static bool device_is_usable(weir_gpu_probe *out, const weir_gpu_device *device,
     size_t n = 0;
     for (size_t i = 0; i < n_archs && n + 1 < sizeof known; i++)
         n += (size_t)snprintf(known + n, sizeof known - n, "%s%d", i > 0 ? ", " : "", archs[i]);
-    say(out, "no image for GPU %d, %s: it is sm_%d, the plugin was built for sm_%s; add the architecture to toolchain/gpu.bzl", number,
-        device->name, device->capability, known);
+    say(out,
+        "no image for GPU %d, %s: it is sm_%d, the plugin was built for sm_%s; add the "
+        "architecture to toolchain/gpu.bzl",
+        number, device->name, device->capability, known);
     return false;
 }
 
-void weir_gpu_probe_explain(weir_gpu_probe *out, const weir_gpu_facts *facts, const int *archs, size_t n_archs)
+void weir_gpu_probe_explain(weir_gpu_probe *out, const weir_gpu_facts *facts, const int *archs,
+                            size_t n_archs)
 {
     memset(out, 0, sizeof *out);
     if (!cuda_is_usable(out, facts)) return;
     int32_t n = 0;
-    while (n < facts->n_cuda && n < WEIR_GPU_MAX_DEVICES && device_is_usable(out, facts->devices + n, n, archs, n_archs)) n++;
+    while (n < facts->n_cuda && n < WEIR_GPU_MAX_DEVICES &&
+           device_is_usable(out, facts->devices + n, n, archs, n_archs))
+        n++;
     if (n > 0 && facts->images_failed) {
         say(out,
-            "OpenMP sees no device: libcuda.so missing: the plugin's own could not be opened (%s); it needs memory that may be executed "
+            "OpenMP sees no device: libcuda.so missing: the plugin's own could not be opened (%s); "
+            "it needs memory that may be executed "
             "(sysctl vm.memfd_noexec=0)",
             facts->images_failed);
         return;
     }
     if (n > facts->n_openmp) {
         if (facts->n_openmp == 0) {
-            say(out, "OpenMP sees no device, CUDA %d; is OMP_TARGET_OFFLOAD set to DISABLED?", facts->n_cuda);
+            say(out, "OpenMP sees no device, CUDA %d; is OMP_TARGET_OFFLOAD set to DISABLED?",
+                facts->n_cuda);
         }
         n = facts->n_openmp;
     }

@@ -39,7 +39,10 @@ static void measure(weir_hand_over *h, weir_op op, const void *args, size_t *rin
     h->ring.used = used;
 }
 
-void weir_hand_over_forget(weir_hand_over *hand_over) { hand_over->planned_near = hand_over->planned_ring = hand_over->planned_backs = 0; }
+void weir_hand_over_forget(weir_hand_over *hand_over)
+{
+    hand_over->planned_near = hand_over->planned_ring = hand_over->planned_backs = 0;
+}
 
 static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
 
@@ -58,7 +61,10 @@ void weir_hand_over_plan(weir_hand_over *hand_over, weir_op op, const void *args
 enum { CALLS = 8 };
 
 static bool near_bytes(size_t *out, size_t bytes) { return weir_align_size(out, bytes, STEP); }
-static bool ring_bytes(size_t *out, size_t bytes) { return weir_align_size(out, bytes, STEP) && weir_mul_size(out, *out, CALLS); }
+static bool ring_bytes(size_t *out, size_t bytes)
+{
+    return weir_align_size(out, bytes, STEP) && weir_mul_size(out, *out, CALLS);
+}
 
 weir_hand_over_room weir_hand_over_planned(const weir_hand_over *hand_over)
 {
@@ -70,7 +76,8 @@ weir_hand_over_room weir_hand_over_planned(const weir_hand_over *hand_over)
 
 weir_hand_over_room weir_hand_over_held(const weir_hand_over *hand_over)
 {
-    return (weir_hand_over_room){ .near = hand_over->near.bytes, .reachable = hand_over->ring.bytes };
+    return (weir_hand_over_room){ .near = hand_over->near.bytes,
+                                  .reachable = hand_over->ring.bytes };
 }
 
 static weir_status grow_near(weir_hand_over *h, size_t bytes)
@@ -111,13 +118,15 @@ weir_status weir_hand_over_reserve(weir_hand_over *hand_over)
     return grow_backs(hand_over, hand_over->planned_backs);
 }
 
-weir_status weir_hand_over_begin(weir_hand_over *hand_over, weir_op op, const void *args, const void **out)
+weir_status weir_hand_over_begin(weir_hand_over *hand_over, weir_op op, const void *args,
+                                 const void **out)
 {
     size_t ring;
     hand_over->is_wrong = false;
     measure(hand_over, op, args, &ring);
     WEIR_TRY(grow_near(hand_over, hand_over->near.used));
-    if (ring > hand_over->ring.bytes) WEIR_TRY(ring_bytes(&ring, ring) ? grow_ring(hand_over, ring) : WEIR_ENOMEM);
+    if (ring > hand_over->ring.bytes)
+        WEIR_TRY(ring_bytes(&ring, ring) ? grow_ring(hand_over, ring) : WEIR_ENOMEM);
     WEIR_TRY(grow_backs(hand_over, hand_over->n_backs));
     if (hand_over->ring.used + ring > hand_over->ring.bytes) {
         weir_device_finish(hand_over->device);

@@ -20,14 +20,17 @@ void                        weir_hand_over_close(weir_hand_over *hand_over); /* 
 typedef struct weir_hand_over_room {
     size_t near, reachable; /* bytes of the device; of the host, where both reach them */
 } weir_hand_over_room;
-void                        weir_hand_over_forget(weir_hand_over *hand_over);
-void                        weir_hand_over_plan(weir_hand_over *hand_over, weir_op op, const void *args);
-weir_hand_over_room         weir_hand_over_planned(const weir_hand_over *hand_over); /* of the largest calls since it forgot */
-weir_hand_over_room         weir_hand_over_held(const weir_hand_over *hand_over);
-WEIR_MUST_CHECK weir_status weir_hand_over_reserve(weir_hand_over *hand_over); /* what was planned */
+void weir_hand_over_forget(weir_hand_over *hand_over);
+void weir_hand_over_plan(weir_hand_over *hand_over, weir_op op, const void *args);
+weir_hand_over_room
+weir_hand_over_planned(const weir_hand_over *hand_over); /* of the largest calls since it forgot */
+weir_hand_over_room weir_hand_over_held(const weir_hand_over *hand_over);
+WEIR_MUST_CHECK weir_status
+weir_hand_over_reserve(weir_hand_over *hand_over); /* what was planned */
 
 /* The arguments to launch with, until the call is over. ENOMEM: it was not planned, and there is no room. */
-WEIR_MUST_CHECK weir_status weir_hand_over_begin(weir_hand_over *hand_over, weir_op op, const void *args, const void **out);
+WEIR_MUST_CHECK weir_status weir_hand_over_begin(weir_hand_over *hand_over, weir_op op,
+                                                 const void *args, const void **out);
 /* What the op wrote comes back. */
 void weir_hand_over_end(weir_hand_over *hand_over);
 

@@ -24,7 +24,8 @@ static void *bring(weir_hand_over *h, const void *array, size_t bytes, direction
     void *const there = place(&h->near, h->measures, bytes);
     if (way != IN) {
         h->n_backs++;
-        if (!h->measures) h->backs[h->n_backs - 1] = (way_back){ (void *)(uintptr_t)array, there, bytes };
+        if (!h->measures)
+            h->backs[h->n_backs - 1] = (way_back){ (void *)(uintptr_t)array, there, bytes };
     }
     /* OUT: ops may leave parts alone. */
     if (!h->measures) weir_device_copy(h->device, there, array, bytes);
@@ -39,7 +40,8 @@ static bool is_there(const weir_hand_over *h, const void *array, size_t bytes)
 /* One that is the device's in a step. */
 static void *data(weir_hand_over *h, const void *array, size_t bytes, direction way)
 {
-    return h->plans || is_there(h, array, bytes) ? (void *)(uintptr_t)array : bring(h, array, bytes, way);
+    return h->plans || is_there(h, array, bytes) ? (void *)(uintptr_t)array
+                                                 : bring(h, array, bytes, way);
 }
 
 static size_t floats(int64_t rows, int64_t stride, int64_t width)
@@ -47,13 +49,15 @@ static size_t floats(int64_t rows, int64_t stride, int64_t width)
     return rows > 0 ? (size_t)((rows - 1) * stride + width) * sizeof(float) : 0;
 }
 
-static float *rows_of(weir_hand_over *h, const float *array, int64_t rows, int64_t stride, int64_t width, direction way)
+static float *rows_of(weir_hand_over *h, const float *array, int64_t rows, int64_t stride,
+                      int64_t width, direction way)
 {
     return data(h, array, floats(rows, stride, width), way);
 }
 
 /* Rows that policies have on the host. What is planned is planned at full depth: there rows lie as densely as they ever do. */
-static float *host_rows(weir_hand_over *h, const float *array, int64_t rows, int64_t stride, int64_t width, direction way)
+static float *host_rows(weir_hand_over *h, const float *array, int64_t rows, int64_t stride,
+                        int64_t width, direction way)
 {
     const size_t bytes = floats(rows, h->plans ? width : stride, width);
     return is_there(h, array, bytes) ? (float *)(uintptr_t)array : bring(h, array, bytes, way);
@@ -75,7 +79,8 @@ typedef struct entries {
 
 /* `used` of `stride` entries of each head, side by side. Pages in the device's address space become what lies behind them, NULL where nothing
  * does: of the pages of a table the op reads or writes some, and those are there. */
-static void *const *table(weir_hand_over *h, void *const *pages, int64_t n_heads, int64_t stride, entries used)
+static void *const *table(weir_hand_over *h, void *const *pages, int64_t n_heads, int64_t stride,
+                          entries used)
 {
     if ((pages == NULL && !h->plans) || used.end <= 0) return NULL;
     void **const there = place(&h->ring, h->measures, (size_t)(n_heads * used.end) * sizeof *there);
@@ -94,11 +99,18 @@ static void must_own(weir_hand_over *h, const void *array)
 static int64_t pages_for(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
 
 /* Pages that all rows of a segment see, and those that its own rows are in. */
-static entries seen_pages(const weir_kv_segment *s) { return (entries){ 0, pages_for((int64_t)s->n_past + s->n_rows) }; }
-static entries own_pages(const weir_kv_segment *s) { return (entries){ s->n_past / WEIR_PAGE_TOKENS, seen_pages(s).end }; }
+static entries seen_pages(const weir_kv_segment *s)
+{
+    return (entries){ 0, pages_for((int64_t)s->n_past + s->n_rows) };
+}
+static entries own_pages(const weir_kv_segment *s)
+{
+    return (entries){ s->n_past / WEIR_PAGE_TOKENS, seen_pages(s).end };
+}
 
 /* Query heads for each KV head: 0 where there are no logits. */
-static void kv_segment(weir_hand_over *h, weir_kv_segment *s, int64_t n_kv_heads, int64_t group, direction logits, entries used)
+static void kv_segment(weir_hand_over *h, weir_kv_segment *s, int64_t n_kv_heads, int64_t group,
+                       direction logits, entries used)
 {
     const int64_t heads = weir_kv_segment_heads(s, n_kv_heads);
     const entries own = own_pages(s), open = { 0, own.end - own.first };
@@ -106,7 +118,8 @@ static void kv_segment(weir_hand_over *h, weir_kv_segment *s, int64_t n_kv_heads
     s->page_stride = used.end;
     s->open_pages = table(h, s->open_pages, heads, s->open_stride, open);
     s->open_stride = open.end;
-    s->logits = host_rows(h, s->logits, heads * group, s->logits_stride, (int64_t)s->n_past + s->n_rows, logits);
+    s->logits = host_rows(h, s->logits, heads * group, s->logits_stride,
+                          (int64_t)s->n_past + s->n_rows, logits);
 }
 
 static int64_t last_row(int64_t so_far, int32_t first_row, int32_t n_rows)
@@ -115,8 +128,8 @@ static int64_t last_row(int64_t so_far, int32_t first_row, int32_t n_rows)
     return end > so_far ? end : so_far;
 }
 
-static const weir_kv_segment *kv_segments(weir_hand_over *h, const weir_kv_segment *segments, int64_t n, int64_t n_kv_heads,
-                                          int64_t *n_rows)
+static const weir_kv_segment *kv_segments(weir_hand_over *h, const weir_kv_segment *segments,
+                                          int64_t n, int64_t n_kv_heads, int64_t *n_rows)
 {
     weir_kv_segment *const there = list(h, segments, (size_t)n * sizeof *segments);
     *n_rows = 0;
@@ -129,7 +142,8 @@ static const weir_kv_segment *kv_segments(weir_hand_over *h, const weir_kv_segme
     return there;
 }
 
-static const weir_recurrent_segment *recurrent_segments(weir_hand_over *h, const weir_recurrent_segment *segments, int64_t n)
+static const weir_recurrent_segment *
+recurrent_segments(weir_hand_over *h, const weir_recurrent_segment *segments, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         must_own(h, segments[i].conv_history);
@@ -141,9 +155,11 @@ static const weir_recurrent_segment *recurrent_segments(weir_hand_over *h, const
 /* ---- ops ---------------------------------------------------------------------------------------------------------- */
 static void rope(weir_hand_over *h, weir_rope_args *a)
 {
-    a->x = rows_of(h, a->x, a->n_rows, a->row_stride, (a->n_heads - 1) * a->head_stride + a->rotary_dim, BOTH);
+    a->x = rows_of(h, a->x, a->n_rows, a->row_stride,
+                   (a->n_heads - 1) * a->head_stride + a->rotary_dim, BOTH);
     a->positions = data(h, a->positions, (size_t)a->n_rows * sizeof *a->positions, IN);
-    a->frequencies = data(h, a->frequencies, (size_t)(a->rotary_dim / 2) * sizeof *a->frequencies, IN);
+    a->frequencies =
+        data(h, a->frequencies, (size_t)(a->rotary_dim / 2) * sizeof *a->frequencies, IN);
 }
 
 static void kv_write(weir_hand_over *h, weir_kv_write_args *a)
@@ -167,7 +183,8 @@ static int64_t pages_moved(const weir_kv_compact_segment *s, int64_t n_kv_heads)
 {
     int64_t most = 0;
     for (int64_t g = 0; g < n_kv_heads; g++) {
-        const int64_t n = s->n_keep[g], last = n > 0 ? s->keep[g * s->keep_stride + n - 1] : -1, end = last > n - 1 ? last : n - 1;
+        const int64_t n = s->n_keep[g], last = n > 0 ? s->keep[g * s->keep_stride + n - 1] : -1,
+                      end = last > n - 1 ? last : n - 1;
         if (end / WEIR_PAGE_TOKENS + 1 > most && n > 0) most = end / WEIR_PAGE_TOKENS + 1;
     }
     return most;
@@ -176,15 +193,18 @@ static int64_t pages_moved(const weir_kv_compact_segment *s, int64_t n_kv_heads)
 static void kv_compact(weir_hand_over *h, weir_kv_compact_args *a)
 {
     const weir_kv_compact_segment *const from = a->segments;
-    weir_kv_compact_segment *const       there = list(h, from, (size_t)a->n_segments * sizeof *from);
+    weir_kv_compact_segment *const there = list(h, from, (size_t)a->n_segments * sizeof *from);
     for (int64_t i = 0; i < a->n_segments; i++) {
         weir_kv_compact_segment s = from[i];
-        const int64_t           n_pages = h->plans ? pages_for(s.keep_stride) : pages_moved(&s, a->n_kv_heads);
+        const int64_t           n_pages =
+            h->plans ? pages_for(s.keep_stride) : pages_moved(&s, a->n_kv_heads);
         s.pages = table(h, s.pages, a->n_kv_heads, s.page_stride, (entries){ 0, n_pages });
         s.page_stride = n_pages;
         int64_t most = h->plans ? s.keep_stride : 0;
-        for (int64_t g = 0; !h->plans && g < a->n_kv_heads; g++) most = s.n_keep[g] > most ? s.n_keep[g] : most;
-        s.keep = list(h, s.keep, (size_t)((a->n_kv_heads - 1) * s.keep_stride + most) * sizeof *s.keep);
+        for (int64_t g = 0; !h->plans && g < a->n_kv_heads; g++)
+            most = s.n_keep[g] > most ? s.n_keep[g] : most;
+        s.keep =
+            list(h, s.keep, (size_t)((a->n_kv_heads - 1) * s.keep_stride + most) * sizeof *s.keep);
         s.n_keep = list(h, s.n_keep, (size_t)a->n_kv_heads * sizeof *s.n_keep);
         s.first = list(h, s.first, (size_t)a->n_kv_heads * sizeof *s.first);
         if (!h->measures) there[i] = s;
@@ -211,7 +231,8 @@ static void attention(weir_hand_over *h, weir_attention_args *a)
         weir_kv_segment s = from[i];
         entries         used = seen_pages(&s);
         if (a->carry != NULL) used.first = (int64_t)a->first_split * SPLIT_PAGES;
-        if (a->carry != NULL && (int64_t)a->end_split * SPLIT_PAGES < used.end) used.end = (int64_t)a->end_split * SPLIT_PAGES;
+        if (a->carry != NULL && (int64_t)a->end_split * SPLIT_PAGES < used.end)
+            used.end = (int64_t)a->end_split * SPLIT_PAGES;
         kv_segment(h, &s, a->n_kv_heads, a->n_heads / a->n_kv_heads, BOTH, used);
         if (!h->measures) there[i] = s;
     }
@@ -225,12 +246,13 @@ static void attention(weir_hand_over *h, weir_attention_args *a)
 static void attention_mass(weir_hand_over *h, weir_attention_mass_args *a)
 {
     const weir_attention_mass_segment *const from = a->segments;
-    weir_attention_mass_segment *const       there = list(h, from, (size_t)a->n_segments * sizeof *from);
-    const int64_t                            group = a->n_heads / a->n_kv_heads;
+    weir_attention_mass_segment *const there = list(h, from, (size_t)a->n_segments * sizeof *from);
+    const int64_t                      group = a->n_heads / a->n_kv_heads;
     for (int64_t i = 0; i < a->n_segments; i++) {
         weir_attention_mass_segment s = from[i];
         const int64_t               queries = weir_kv_segment_heads(&s.rows, a->n_kv_heads) * group;
-        const entries               used = { s.first_slot / WEIR_PAGE_TOKENS, pages_for(weir_attention_mass_end(&from[i])) };
+        const entries               used = { s.first_slot / WEIR_PAGE_TOKENS,
+                                             pages_for(weir_attention_mass_end(&from[i])) };
         kv_segment(h, &s.rows, a->n_kv_heads, group, IN, used);
         s.mass = host_rows(h, s.mass, queries, s.stride, weir_attention_mass_end(&from[i]), BOTH);
         s.below = host_rows(h, s.below, queries, s.stride, weir_attention_mass_end(&from[i]), BOTH);
@@ -245,10 +267,10 @@ static void attention_mass(weir_hand_over *h, weir_attention_mass_args *a)
 /* Of ops without lists: all their arrays are the step's own. */
 static void rows_only(weir_hand_over *h, weir_op op, const void *args)
 {
-#define OWN(...)                                                                                                                           \
-    do {                                                                                                                                   \
-        const void *const arrays[] = { __VA_ARGS__ };                                                                                      \
-        for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) must_own(h, arrays[i]);                                              \
+#define OWN(...)                                                                                   \
+    do {                                                                                           \
+        const void *const arrays[] = { __VA_ARGS__ };                                              \
+        for (size_t i = 0; i < sizeof arrays / sizeof arrays[0]; i++) must_own(h, arrays[i]);      \
     } while (0)
     switch (op) {
     case WEIR_OP_RMSNORM: {
@@ -264,7 +286,8 @@ static void rows_only(weir_hand_over *h, weir_op op, const void *args)
     case WEIR_OP_MATMUL: {
         const weir_matmul_args *const a = args;
         OWN(a->x);
-        for (int32_t o = 0; o < a->n_outputs; o++) OWN(a->outputs[o].dst, a->outputs[o].bias, a->outputs[o].weight->data);
+        for (int32_t o = 0; o < a->n_outputs; o++)
+            OWN(a->outputs[o].dst, a->outputs[o].bias, a->outputs[o].weight->data);
         break;
     }
     case WEIR_OP_SWIGLU: {
@@ -297,29 +320,33 @@ static void rows_only(weir_hand_over *h, weir_op op, const void *args)
 #undef OWN
 }
 
-#define WITH_LISTS(X)                                                                                                                      \
-    X(ROPE, rope)                                                                                                                          \
-    X(KV_WRITE, kv_write)                                                                                                                  \
-    X(KV_READ, kv_read) X(KV_COMPACT, kv_compact) X(KEY_PRODUCTS, key_products) X(ATTENTION, attention) X(ATTENTION_MASS, attention_mass)
+#define WITH_LISTS(X)                                                                              \
+    X(ROPE, rope)                                                                                  \
+    X(KV_WRITE, kv_write)                                                                          \
+    X(KV_READ, kv_read)                                                                            \
+    X(KV_COMPACT, kv_compact)                                                                      \
+    X(KEY_PRODUCTS, key_products) X(ATTENTION, attention) X(ATTENTION_MASS, attention_mass)
 
 const void *hand_over_walk(weir_hand_over *h, weir_op op, const void *args)
 {
     h->near.used = h->n_backs = 0;
     switch (op) {
-#define X(name, field)                                                                                                                     \
-    case WEIR_OP_##name:                                                                                                                   \
-        memcpy(&h->args.field, args, sizeof h->args.field);                                                                                \
-        field(h, &h->args.field);                                                                                                          \
+#define X(name, field)                                                                             \
+    case WEIR_OP_##name:                                                                           \
+        memcpy(&h->args.field, args, sizeof h->args.field);                                        \
+        field(h, &h->args.field);                                                                  \
         return &h->args.field;
         WITH_LISTS(X)
 #undef X
     case WEIR_OP_CONV1D:
         memcpy(&h->args.conv1d, args, sizeof h->args.conv1d);
-        h->args.conv1d.segments = recurrent_segments(h, h->args.conv1d.segments, h->args.conv1d.n_segments);
+        h->args.conv1d.segments =
+            recurrent_segments(h, h->args.conv1d.segments, h->args.conv1d.n_segments);
         return &h->args.conv1d;
     case WEIR_OP_GATED_DELTA_RULE:
         memcpy(&h->args.gated_delta_rule, args, sizeof h->args.gated_delta_rule);
-        h->args.gated_delta_rule.segments = recurrent_segments(h, h->args.gated_delta_rule.segments, h->args.gated_delta_rule.n_segments);
+        h->args.gated_delta_rule.segments = recurrent_segments(h, h->args.gated_delta_rule.segments,
+                                                               h->args.gated_delta_rule.n_segments);
         return &h->args.gated_delta_rule;
     default: rows_only(h, op, args); return args;
     }

@@ -30,7 +30,10 @@ const char *weir_account_name(weir_account account)
     return account >= 0 && account < WEIR_ACCOUNT_COUNT ? account_names[account] : "unknown";
 }
 
-const char *weir_tier_name(weir_tier tier) { return tier >= 0 && tier < WEIR_TIER_COUNT ? tier_names[tier] : "unknown"; }
+const char *weir_tier_name(weir_tier tier)
+{
+    return tier >= 0 && tier < WEIR_TIER_COUNT ? tier_names[tier] : "unknown";
+}
 
 weir_status weir_ledger_open(weir_ledger **out, const size_t *caps)
 {
@@ -53,11 +56,13 @@ void weir_ledger_close(weir_ledger *ledger)
     free(ledger);
 }
 
-weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes, weir_error *error)
+weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_account account,
+                                size_t bytes, weir_error *error)
 {
     pthread_mutex_lock(&ledger->lock);
     weir_ledger_state *const state = &ledger->state;
-    const size_t             cap = state->cap[tier], used = state->total[tier], left = (cap ? cap : SIZE_MAX) - used;
+    const size_t             cap = state->cap[tier], used = state->total[tier],
+                 left = (cap ? cap : SIZE_MAX) - used;
     if (bytes <= left) {
         state->used[tier][account] += bytes;
         state->total[tier] += bytes;
@@ -65,14 +70,17 @@ weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_accoun
     }
     pthread_mutex_unlock(&ledger->lock);
     if (bytes <= left) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFULL, "%s: %zu bytes asked, %zu of %zu left; raise memory.%s", account_names[account], bytes, left,
-                          cap, tier_names[tier]);
+    return weir_error_set(error, WEIR_EFULL,
+                          "%s: %zu bytes asked, %zu of %zu left; raise memory.%s",
+                          account_names[account], bytes, left, cap, tier_names[tier]);
 }
 
 void weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes)
 {
     pthread_mutex_lock(&ledger->lock);
-    WEIR_ASSERT(bytes <= ledger->state.used[tier][account]); /* more returned than was taken: the books are wrong */
+    WEIR_ASSERT(
+        bytes <=
+        ledger->state.used[tier][account]); /* more returned than was taken: the books are wrong */
     ledger->state.used[tier][account] -= bytes;
     ledger->state.total[tier] -= bytes;
     pthread_mutex_unlock(&ledger->lock);
@@ -80,7 +88,8 @@ void weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account accoun
 
 void weir_ledger_read(const weir_ledger *ledger, weir_ledger_state *out)
 {
-    pthread_mutex_t *const lock = (pthread_mutex_t *)&ledger->lock; /* not part of what `const` promises */
+    pthread_mutex_t *const lock =
+        (pthread_mutex_t *)&ledger->lock; /* not part of what `const` promises */
     pthread_mutex_lock(lock);
     *out = ledger->state;
     pthread_mutex_unlock(lock);
@@ -107,13 +116,17 @@ size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier)
     return state.peak[tier];
 }
 
-size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier) { return ledger->state.cap[tier]; }
+size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier)
+{
+    return ledger->state.cap[tier];
+}
 
 /* ---- payers ------------------------------------------------------------------------------------------------- */
 static bool charge(weir_payer *payer, size_t bytes)
 {
     weir_ledger_payer *const self = (weir_ledger_payer *)payer;
-    return weir_ledger_reserve(self->ledger, WEIR_TIER_HOST, self->account, bytes, self->refused) == WEIR_OK;
+    return weir_ledger_reserve(self->ledger, WEIR_TIER_HOST, self->account, bytes, self->refused) ==
+           WEIR_OK;
 }
 
 static void refund(weir_payer *payer, size_t bytes)
@@ -130,7 +143,8 @@ static bool charge_nobody(weir_payer *payer, size_t bytes)
 
 static void refund_nobody(weir_payer *payer, size_t bytes) { (void)payer, (void)bytes; }
 
-void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account, weir_error *refused)
+void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account,
+                            weir_error *refused)
 {
     *payer = (weir_ledger_payer){ .payer = { .charge = ledger != NULL ? charge : charge_nobody,
                                              .refund = ledger != NULL ? refund : refund_nobody },
@@ -145,8 +159,10 @@ void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_
 static void *map_block(size_t bytes)
 {
     size_t rounded, reach;
-    if (!weir_align_size(&rounded, bytes, PAGE) || !weir_add_size(&reach, rounded, HUGE_PAGE)) return NULL;
-    char *const base = mmap(NULL, reach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!weir_align_size(&rounded, bytes, PAGE) || !weir_add_size(&reach, rounded, HUGE_PAGE))
+        return NULL;
+    char *const base = mmap(NULL, reach, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return NULL;
     const size_t before = (HUGE_PAGE - (uintptr_t)base % HUGE_PAGE) % HUGE_PAGE;
     if (before > 0) (void)munmap(base, before);
@@ -174,7 +190,8 @@ static void free_block(void *memory, size_t bytes)
         (void)munmap(memory, rounded);
 }
 
-weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error)
+weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes,
+                              weir_error *error)
 {
     *out = NULL;
     if (bytes == 0) return WEIR_OK;
@@ -182,7 +199,8 @@ weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account acco
     *out = aligned_block(bytes);
     if (*out) return WEIR_OK;
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
-    return weir_error_set(error, WEIR_ENOMEM, "%s: the system has no %zu bytes; lower memory.host", account_names[account], bytes);
+    return weir_error_set(error, WEIR_ENOMEM, "%s: the system has no %zu bytes; lower memory.host",
+                          account_names[account], bytes);
 }
 
 void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
@@ -192,22 +210,26 @@ void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, s
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
 }
 
-weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account, size_t bytes, size_t reach, weir_error *error)
+weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account, size_t bytes,
+                            size_t reach, weir_error *error)
 {
     *out = NULL;
     WEIR_TRY(weir_ledger_reserve(ledger, WEIR_TIER_HOST, account, bytes, error));
-    void *const memory = mmap(NULL, reach, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *const memory = mmap(NULL, reach, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory != MAP_FAILED) {
         (void)madvise(memory, reach, MADV_NOHUGEPAGE);
         *out = memory;
         return WEIR_OK;
     }
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
-    return weir_error_set(error, WEIR_ENOMEM, "%s: the system has no %zu bytes of address space; lower memory.disk", account_names[account],
-                          reach);
+    return weir_error_set(error, WEIR_ENOMEM,
+                          "%s: the system has no %zu bytes of address space; lower memory.disk",
+                          account_names[account], reach);
 }
 
-void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes, size_t reach)
+void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes,
+                       size_t reach)
 {
     if (!memory) return;
     (void)munmap(memory, reach);
@@ -215,12 +237,16 @@ void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, 
 }
 
 /* ---- near the kernels ------------------------------------------------------------------------------------------ */
-void         weir_ledger_use_device(weir_ledger *ledger, weir_device *device) { ledger->device = device; }
+void weir_ledger_use_device(weir_ledger *ledger, weir_device *device) { ledger->device = device; }
 weir_device *weir_ledger_device(const weir_ledger *ledger) { return ledger->device; }
 
-weir_tier weir_ledger_near_tier(const weir_ledger *ledger) { return ledger->device != NULL ? WEIR_TIER_DEVICE : WEIR_TIER_HOST; }
+weir_tier weir_ledger_near_tier(const weir_ledger *ledger)
+{
+    return ledger->device != NULL ? WEIR_TIER_DEVICE : WEIR_TIER_HOST;
+}
 
-weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error)
+weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out, weir_account account,
+                                   size_t bytes, weir_error *error)
 {
     if (ledger->device == NULL) return weir_ledger_alloc(ledger, out, account, bytes, error);
     *out = NULL;
@@ -230,9 +256,11 @@ weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out, weir_account
     if (*out != NULL) return WEIR_OK;
     weir_ledger_return(ledger, WEIR_TIER_DEVICE, account, bytes);
     const char *const failure = weir_device_failure(ledger->device);
-    if (failure != NULL) return weir_error_set(error, WEIR_EDEVICE, "%s: %zu bytes: %s", account_names[account], bytes, failure);
-    return weir_error_set(error, WEIR_ENOMEM, "%s: %s has no %zu bytes left; lower memory.device", account_names[account],
-                          weir_device_name(ledger->device), bytes);
+    if (failure != NULL)
+        return weir_error_set(error, WEIR_EDEVICE, "%s: %zu bytes: %s", account_names[account],
+                              bytes, failure);
+    return weir_error_set(error, WEIR_ENOMEM, "%s: %s has no %zu bytes left; lower memory.device",
+                          account_names[account], weir_device_name(ledger->device), bytes);
 }
 
 void weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
@@ -246,7 +274,8 @@ void weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account accou
     weir_ledger_return(ledger, WEIR_TIER_DEVICE, account, bytes);
 }
 
-weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error)
+weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out, weir_account account,
+                                     size_t bytes, weir_error *error)
 {
     if (ledger->device == NULL) return weir_ledger_alloc(ledger, out, account, bytes, error);
     *out = NULL;
@@ -255,8 +284,10 @@ weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out, weir_accou
     *out = weir_device_alloc_reachable(ledger->device, bytes);
     if (*out != NULL) return WEIR_OK;
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
-    return weir_error_set(error, WEIR_ENOMEM, "%s: the system has no %zu bytes that %s could reach; lower memory.host or kv.tiers.host",
-                          account_names[account], bytes, weir_device_name(ledger->device));
+    return weir_error_set(
+        error, WEIR_ENOMEM,
+        "%s: the system has no %zu bytes that %s could reach; lower memory.host or kv.tiers.host",
+        account_names[account], bytes, weir_device_name(ledger->device));
 }
 
 void weir_ledger_free_beside(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)

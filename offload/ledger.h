@@ -38,7 +38,12 @@ typedef enum weir_account {
 #undef X
         WEIR_ACCOUNT_COUNT
 } weir_account;
-typedef enum weir_tier { WEIR_TIER_HOST, WEIR_TIER_DEVICE, WEIR_TIER_DISK, WEIR_TIER_COUNT } weir_tier;
+typedef enum weir_tier {
+    WEIR_TIER_HOST,
+    WEIR_TIER_DEVICE,
+    WEIR_TIER_DISK,
+    WEIR_TIER_COUNT
+} weir_tier;
 
 typedef struct weir_ledger weir_ledger;
 
@@ -46,14 +51,16 @@ typedef struct weir_ledger weir_ledger;
 WEIR_MUST_CHECK weir_status weir_ledger_open(weir_ledger **out, const size_t *caps);
 void                        weir_ledger_close(weir_ledger *ledger);
 /* EFULL with the account, what was asked, what is left and the key that would raise the cap; nothing is reserved then. */
-WEIR_MUST_CHECK weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes, weir_error *error);
-void                        weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes);
-size_t                      weir_ledger_used(const weir_ledger *ledger, weir_tier tier, weir_account account);
-size_t                      weir_ledger_total(const weir_ledger *ledger, weir_tier tier);
-size_t                      weir_ledger_peak(const weir_ledger *ledger, weir_tier tier);
-size_t                      weir_ledger_cap(const weir_ledger *ledger, weir_tier tier);
-const char                 *weir_account_name(weir_account account);
-const char                 *weir_tier_name(weir_tier tier);
+WEIR_MUST_CHECK weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier,
+                                                weir_account account, size_t bytes,
+                                                weir_error *error);
+void   weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes);
+size_t weir_ledger_used(const weir_ledger *ledger, weir_tier tier, weir_account account);
+size_t weir_ledger_total(const weir_ledger *ledger, weir_tier tier);
+size_t weir_ledger_peak(const weir_ledger *ledger, weir_tier tier);
+size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier);
+const char *weir_account_name(weir_account account);
+const char *weir_tier_name(weir_tier tier);
 
 /* All counters at one moment. */
 typedef struct weir_ledger_state {
@@ -70,31 +77,37 @@ typedef struct weir_ledger_payer {
     weir_account account;
     weir_error  *refused;
 } weir_ledger_payer;
-void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account, weir_error *refused);
+void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account,
+                            weir_error *refused);
 
 /* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask for huge pages. NULL-safe free with the same size. */
-WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error);
-void                        weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
+WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account,
+                                              size_t bytes, weir_error *error);
+void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
 /* Zero-filled address space of the host of which only `bytes` are charged: the caller sees to it that no more are backed (madvise). No huge pages: they
  * would back what nobody asked for. NULL-safe unmap with the same numbers. */
-WEIR_MUST_CHECK weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account, size_t bytes, size_t reach,
-                                            weir_error *error);
-void                        weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes, size_t reach);
+WEIR_MUST_CHECK weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account,
+                                            size_t bytes, size_t reach, weir_error *error);
+void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes,
+                       size_t reach);
 
 /* ---- near the kernels ---------------------------------------------------------------------------------------------------------
  * With a device this memory is its own, charged to memory.device, and what looks at it from the host goes through copy and clear; without one it is as
  * above, and they are memcpy and memset. Either side of a copy may be the host's. `device` is borrowed and outlives the ledger. */
 void                        weir_ledger_use_device(weir_ledger *ledger, weir_device *device);
 weir_device                *weir_ledger_device(const weir_ledger *ledger); /* NULL: the host */
-WEIR_MUST_CHECK weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out, weir_account account, size_t bytes, weir_error *error);
-void                        weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
+WEIR_MUST_CHECK weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out,
+                                                   weir_account account, size_t bytes,
+                                                   weir_error *error);
+void weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
 /* Memory of the host, charged to it, that copies to and from the device reach at full speed: page-locked there. Not zeroed. Without a device as weir_ledger_alloc. */
-WEIR_MUST_CHECK weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out, weir_account account, size_t bytes,
+WEIR_MUST_CHECK weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out,
+                                                     weir_account account, size_t bytes,
                                                      weir_error *error);
-void                        weir_ledger_free_beside(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-weir_tier                   weir_ledger_near_tier(const weir_ledger *ledger); /* where it is charged */
-void                        weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes);
-void                        weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes);
+void weir_ledger_free_beside(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
+weir_tier weir_ledger_near_tier(const weir_ledger *ledger); /* where it is charged */
+void      weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes);
+void      weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes);
 /* EDEVICE with its text where the device failed: a copy since then was not made. Who gives bytes away that came by copies asks behind them. */
 WEIR_MUST_CHECK weir_status weir_ledger_check(const weir_ledger *ledger, weir_error *error);
 

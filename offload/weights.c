@@ -25,38 +25,48 @@ static bool is_dense(weir_dtype dtype)
 /* f32 and f64 files stay f32: their authors kept the bits. The others have up to 11 of them, bf16 holds 8. */
 static bool fits_bf16(weir_dtype dtype)
 {
-    return dtype == WEIR_F16 || dtype == WEIR_BF16 || dtype == WEIR_F8_E4M3 || dtype == WEIR_F8_E5M2;
+    return dtype == WEIR_F16 || dtype == WEIR_BF16 || dtype == WEIR_F8_E4M3 ||
+           dtype == WEIR_F8_E5M2;
 }
 
 static weir_status check_source(const weir_matrix_source *source, weir_error *error)
 {
     if ((unsigned)source->dtype >= WEIR_DTYPE_COUNT)
-        return weir_error_set(error, WEIR_EINVAL, "weight has unknown dtype %d", (int)source->dtype);
+        return weir_error_set(error, WEIR_EINVAL, "weight has unknown dtype %d",
+                              (int)source->dtype);
     const weir_dtype_info info = weir_dtype_of(source->dtype);
     if (!info.quantised && !is_dense(source->dtype))
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "weight of %s: no kernel; convert the file to f16 or q8_0", info.name);
-    if (source->n_out < 1 || source->n_in < 1 || source->n_out > INT32_MAX - 64 || source->n_in > INT32_MAX - 64)
-        return weir_error_set(error, WEIR_EINVAL, "weight is %lld x %lld; both must be 1 to 2^31", (long long)source->n_out,
-                              (long long)source->n_in);
+        return weir_error_set(error, WEIR_EUNSUPPORTED,
+                              "weight of %s: no kernel; convert the file to f16 or q8_0",
+                              info.name);
+    if (source->n_out < 1 || source->n_in < 1 || source->n_out > INT32_MAX - 64 ||
+        source->n_in > INT32_MAX - 64)
+        return weir_error_set(error, WEIR_EINVAL, "weight is %lld x %lld; both must be 1 to 2^31",
+                              (long long)source->n_out, (long long)source->n_in);
     if (source->n_in % info.block_elements)
-        return weir_error_set(error, WEIR_EFORMAT, "weight of %s has rows of %lld elements, no multiple of its block of %d", info.name,
-                              (long long)source->n_in, info.block_elements);
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "weight of %s has rows of %lld elements, no multiple of its block of %d", info.name,
+            (long long)source->n_in, info.block_elements);
     return WEIR_OK;
 }
 
 /* oneDNN where this stream's level has a packed kernel of its, which is the fastest; own panels elsewhere, which keep the file's bits. */
-static weir_status plan_dense(weir_weight *plan, const weir_caps *caps, const weir_matrix_source *source, bool fast)
+static weir_status plan_dense(weir_weight *plan, const weir_caps *caps,
+                              const weir_matrix_source *source, bool fast)
 {
     const bool half = fast && fits_bf16(source->dtype);
     plan->layout = WEIR_LAYOUT_ONEDNN;
     plan->dtype = half ? WEIR_BF16 : WEIR_F32;
-    const weir_status status = (half ? caps->avx512_bf16 : caps->x86_v4)
-                                   ? weir_onednn_plan(&plan->bytes, plan->dtype, source->n_out, source->n_in)
-                                   : WEIR_EUNSUPPORTED;
+    const weir_status status =
+        (half ? caps->avx512_bf16 : caps->x86_v4)
+            ? weir_onednn_plan(&plan->bytes, plan->dtype, source->n_out, source->n_in)
+            : WEIR_EUNSUPPORTED;
     if (status != WEIR_EUNSUPPORTED) return status;
     plan->layout = WEIR_LAYOUT_DENSE;
     plan->dtype = weir_dense_dtype(source->dtype);
-    return weir_dense_bytes(&plan->bytes, plan->dtype, source->n_out, source->n_in) ? WEIR_OK : WEIR_EINVAL;
+    return weir_dense_bytes(&plan->bytes, plan->dtype, source->n_out, source->n_in) ? WEIR_OK
+                                                                                    : WEIR_EINVAL;
 }
 
 /* One layout for all types and both modes. Exact: f32, whose kernel alone rounds nothing. */
@@ -64,32 +74,40 @@ static weir_status plan_cuda(weir_weight *plan, const weir_matrix_source *source
 {
     plan->layout = WEIR_LAYOUT_CUDA;
     plan->dtype = weir_cuda_dtype(source->dtype, !fast);
-    return weir_cuda_weight_bytes(&plan->bytes, plan->dtype, source->n_out, source->n_in) ? WEIR_OK : WEIR_EINVAL;
+    return weir_cuda_weight_bytes(&plan->bytes, plan->dtype, source->n_out, source->n_in)
+               ? WEIR_OK
+               : WEIR_EINVAL;
 }
 
-weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream, const weir_matrix_source *source, weir_activations activations,
+weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream,
+                             const weir_matrix_source *source, weir_activations activations,
                              weir_error *error)
 {
     WEIR_TRY(check_source(source, error));
-    weir_weight planned = { .n_out = source->n_out, .n_in = source->n_in, .dtype = source->dtype, .layout = WEIR_LAYOUT_TILES };
+    weir_weight planned = { .n_out = source->n_out,
+                            .n_in = source->n_in,
+                            .dtype = source->dtype,
+                            .layout = WEIR_LAYOUT_TILES };
     const bool  fast = activations == WEIR_ACTIVATIONS_FAST;
     if (weir_stream_caps(stream)->cuda_capability > 0) {
         if (plan_cuda(&planned, source, fast) != WEIR_OK)
-            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out,
-                                  (long long)source->n_in);
+            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big",
+                                  (long long)source->n_out, (long long)source->n_in);
     } else if (!fast || !weir_dtype_of(source->dtype).quantised) {
         if (plan_dense(&planned, weir_stream_caps(stream), source, fast) != WEIR_OK)
-            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big", (long long)source->n_out,
-                                  (long long)source->n_in);
+            return weir_error_set(error, WEIR_EINVAL, "weight of %lld x %lld is too big",
+                                  (long long)source->n_out, (long long)source->n_in);
     } else if (!weir_tiles_bytes(&planned.bytes, source->dtype, source->n_out, source->n_in)) {
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "weight of %s, %lld x %lld: no tile layout", weir_dtype_of(source->dtype).name,
-                              (long long)source->n_out, (long long)source->n_in);
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "weight of %s, %lld x %lld: no tile layout",
+                              weir_dtype_of(source->dtype).name, (long long)source->n_out,
+                              (long long)source->n_in);
     }
     *plan = planned;
     return WEIR_OK;
 }
 
-static weir_status pack_tiles(const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
+static weir_status pack_tiles(const weir_weight *plan, int32_t n_threads,
+                              const weir_matrix_source *source, char *memory)
 {
     const int64_t panels = weir_panel_count(plan->n_out);
     const size_t  panel_bytes = plan->bytes / (size_t)panels;
@@ -97,13 +115,15 @@ static weir_status pack_tiles(const weir_weight *plan, int32_t n_threads, const 
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
         char *const panel = memory + (size_t)p * panel_bytes;
-        const int   status = (int)weir_tiles_pack_panel(panel, source->data, source->dtype, source->n_out, source->n_in, p);
+        const int   status = (int)weir_tiles_pack_panel(panel, source->data, source->dtype,
+                                                        source->n_out, source->n_in, p);
         failed = status > failed ? status : failed;
     }
     return (weir_status)failed;
 }
 
-static weir_status pack_dense(const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
+static weir_status pack_dense(const weir_weight *plan, int32_t n_threads,
+                              const weir_matrix_source *source, char *memory)
 {
     const int64_t panels = weir_dense_panels(plan->n_out);
     const size_t  panel_bytes = weir_dense_panel_bytes(plan->dtype, plan->n_in);
@@ -112,21 +132,23 @@ static weir_status pack_dense(const weir_weight *plan, int32_t n_threads, const 
     for (int64_t p = 0; p < panels; p++) {
         float       rows[WEIR_DENSE_PANEL * WEIR_DENSE_CHUNK];
         char *const panel = memory + (size_t)p * panel_bytes;
-        const int   status = (int)weir_dense_pack_panel(panel, source->data, source->dtype, source->n_out, source->n_in, p, rows);
+        const int   status = (int)weir_dense_pack_panel(panel, source->data, source->dtype,
+                                                        source->n_out, source->n_in, p, rows);
         failed = status > failed ? status : failed;
     }
     return (weir_status)failed;
 }
 
-static weir_status pack_onednn(weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
+static weir_status pack_onednn(weir_weight *plan, int32_t n_threads,
+                               const weir_matrix_source *source, char *memory)
 {
     const int64_t panels = (plan->n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL;
     int           failed = WEIR_OK;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
         float     rows[WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK]; /* 64 KiB of a stack of megabytes */
-        const int status =
-            (int)weir_onednn_pack_panel(memory, plan->dtype, source->data, source->dtype, source->n_out, source->n_in, p, rows);
+        const int status = (int)weir_onednn_pack_panel(
+            memory, plan->dtype, source->data, source->dtype, source->n_out, source->n_in, p, rows);
         failed = status > failed ? status : failed;
     }
     if (failed) return (weir_status)failed;
@@ -137,24 +159,28 @@ static weir_status pack_onednn(weir_weight *plan, int32_t n_threads, const weir_
 }
 
 /* Rows [first, first + count) to where `memory` begins. */
-static weir_status pack_cuda(const weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, int64_t first, int64_t count,
+static weir_status pack_cuda(const weir_weight *plan, int32_t n_threads,
+                             const weir_matrix_source *source, int64_t first, int64_t count,
                              char *memory)
 {
     const int64_t panels = (count + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL;
     int           failed = WEIR_OK;
 #pragma omp parallel for schedule(static) num_threads(n_threads) reduction(max : failed)
     for (int64_t p = 0; p < panels; p++) {
-        const int64_t row = p * WEIR_CUDA_PANEL, left = count - row, rows = left < WEIR_CUDA_PANEL ? left : WEIR_CUDA_PANEL;
-        size_t        at = 0;
-        int           status = WEIR_EINVAL;
+        const int64_t row = p * WEIR_CUDA_PANEL, left = count - row,
+                      rows = left < WEIR_CUDA_PANEL ? left : WEIR_CUDA_PANEL;
+        size_t at = 0;
+        int    status = WEIR_EINVAL;
         if (weir_cuda_weight_bytes(&at, plan->dtype, row, plan->n_in))
-            status = (int)weir_cuda_pack_rows(memory + at, plan->dtype, source->data, source->dtype, plan->n_in, first + row, rows);
+            status = (int)weir_cuda_pack_rows(memory + at, plan->dtype, source->data, source->dtype,
+                                              plan->n_in, first + row, rows);
         failed = status > failed ? status : failed;
     }
     return (weir_status)failed;
 }
 
-static weir_status pack(weir_weight *plan, int32_t n_threads, const weir_matrix_source *source, char *memory)
+static weir_status pack(weir_weight *plan, int32_t n_threads, const weir_matrix_source *source,
+                        char *memory)
 {
     switch (plan->layout) {
     case WEIR_LAYOUT_TILES: return pack_tiles(plan, n_threads, source, memory);
@@ -166,22 +192,29 @@ static weir_status pack(weir_weight *plan, int32_t n_threads, const weir_matrix_
     return WEIR_EINVAL;
 }
 
-static weir_status packed(weir_status status, const weir_weight *plan, const weir_matrix_source *source, weir_error *error)
+static weir_status packed(weir_status status, const weir_weight *plan,
+                          const weir_matrix_source *source, weir_error *error)
 {
     if (status == WEIR_EFORMAT)
-        return weir_error_set(error, status, "it holds a number that is not finite: the file is damaged, or was converted wrongly");
+        return weir_error_set(
+            error, status,
+            "it holds a number that is not finite: the file is damaged, or was converted wrongly");
     if (status != WEIR_OK)
-        return weir_error_set(error, status, "packing a weight of %lld x %lld %s: %s", (long long)plan->n_out, (long long)plan->n_in,
+        return weir_error_set(error, status, "packing a weight of %lld x %lld %s: %s",
+                              (long long)plan->n_out, (long long)plan->n_in,
                               weir_dtype_of(source->dtype).name, weir_status_text(status));
     return WEIR_OK;
 }
 
-weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory, weir_error *error)
+weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream,
+                             const weir_matrix_source *source, void *memory, weir_error *error)
 {
-    WEIR_ASSERT(plan->n_out == source->n_out && plan->n_in == source->n_in && ((uintptr_t)memory & 63) == 0);
+    WEIR_ASSERT(plan->n_out == source->n_out && plan->n_in == source->n_in &&
+                ((uintptr_t)memory & 63) == 0);
     WEIR_TRY(check_source(source, error));
     WEIR_ASSERT(plan->layout != WEIR_LAYOUT_TILES || plan->dtype == source->dtype);
-    WEIR_ASSERT(plan->layout != WEIR_LAYOUT_DENSE || plan->dtype == weir_dense_dtype(source->dtype));
+    WEIR_ASSERT(plan->layout != WEIR_LAYOUT_DENSE ||
+                plan->dtype == weir_dense_dtype(source->dtype));
     WEIR_TRY(packed(pack(plan, weir_stream_threads(stream), source, memory), plan, source, error));
     plan->data = memory;
     return WEIR_OK;
@@ -190,50 +223,63 @@ weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream, const weir_
 int64_t weir_weight_piece_rows(const weir_weight *plan, size_t staging_bytes)
 {
     size_t panel = 0;
-    if (!weir_cuda_weight_bytes(&panel, plan->dtype, WEIR_CUDA_PANEL, plan->n_in)) return WEIR_CUDA_PANEL;
-    const size_t panels = staging_bytes / panel, all = (size_t)(plan->n_out + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL;
+    if (!weir_cuda_weight_bytes(&panel, plan->dtype, WEIR_CUDA_PANEL, plan->n_in))
+        return WEIR_CUDA_PANEL;
+    const size_t panels = staging_bytes / panel,
+                 all = (size_t)(plan->n_out + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL;
     return WEIR_CUDA_PANEL * (int64_t)(panels < 1 ? 1 : panels < all ? panels : all);
 }
 
 weir_weight_piece weir_weight_piece_of(const weir_weight *plan, int64_t first, int64_t count)
 {
     weir_weight_piece piece = { .first = first, .count = count };
-    WEIR_ASSERT(plan->layout == WEIR_LAYOUT_CUDA && first >= 0 && first % WEIR_CUDA_PANEL == 0 && count > 0 &&
-                count <= plan->n_out - first);
+    WEIR_ASSERT(plan->layout == WEIR_LAYOUT_CUDA && first >= 0 && first % WEIR_CUDA_PANEL == 0 &&
+                count > 0 && count <= plan->n_out - first);
     WEIR_ASSERT(count % WEIR_CUDA_PANEL == 0 || first + count == plan->n_out);
     WEIR_ASSERT(weir_cuda_weight_bytes(&piece.offset, plan->dtype, first, plan->n_in) &&
                 weir_cuda_weight_bytes(&piece.bytes, plan->dtype, count, plan->n_in));
     return piece;
 }
 
-weir_status weir_weight_pack_piece(const weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, weir_weight_piece piece,
+weir_status weir_weight_pack_piece(const weir_weight *plan, weir_stream *stream,
+                                   const weir_matrix_source *source, weir_weight_piece piece,
                                    void *staging, weir_error *error)
 {
-    WEIR_ASSERT(plan->layout == WEIR_LAYOUT_CUDA && plan->n_out == source->n_out && plan->n_in == source->n_in);
+    WEIR_ASSERT(plan->layout == WEIR_LAYOUT_CUDA && plan->n_out == source->n_out &&
+                plan->n_in == source->n_in);
     WEIR_TRY(check_source(source, error));
-    const weir_status status = pack_cuda(plan, weir_stream_threads(stream), source, piece.first, piece.count, staging);
+    const weir_status status =
+        pack_cuda(plan, weir_stream_threads(stream), source, piece.first, piece.count, staging);
     return packed(status, plan, source, error);
 }
 
 enum { PIECE_BYTES = 16 << 20 };
 
-static weir_status load_pieces(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, char *memory, weir_error *error)
+static weir_status load_pieces(weir_weight *plan, weir_stream *stream,
+                               const weir_matrix_source *source, char *memory, weir_error *error)
 {
-    const int64_t most = weir_weight_piece_rows(plan, PIECE_BYTES), rows = most < plan->n_out ? most : plan->n_out;
-    void *const   staging = aligned_alloc(64, (weir_weight_piece_of(plan, 0, rows).bytes + 63) & ~(size_t)63);
-    weir_status   status = staging ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "the system has no memory to pack it in");
+    const int64_t most = weir_weight_piece_rows(plan, PIECE_BYTES),
+                  rows = most < plan->n_out ? most : plan->n_out;
+    void *const staging =
+        aligned_alloc(64, (weir_weight_piece_of(plan, 0, rows).bytes + 63) & ~(size_t)63);
+    weir_status status =
+        staging ? WEIR_OK
+                : weir_error_set(error, WEIR_ENOMEM, "the system has no memory to pack it in");
     for (int64_t first = 0; first < plan->n_out && status == WEIR_OK; first += rows) {
         const int64_t           left = plan->n_out - first;
-        const weir_weight_piece piece = weir_weight_piece_of(plan, first, rows < left ? rows : left);
+        const weir_weight_piece piece =
+            weir_weight_piece_of(plan, first, rows < left ? rows : left);
         status = weir_weight_pack_piece(plan, stream, source, piece, staging, error);
-        if (status == WEIR_OK) weir_stream_copy(stream, memory + piece.offset, staging, piece.bytes);
+        if (status == WEIR_OK)
+            weir_stream_copy(stream, memory + piece.offset, staging, piece.bytes);
     }
     free(staging);
     return status;
 }
 
 /* Layouts of the host, for a device that runs its kernels: packed in place, as a launch. oneDNN keeps the address that it packed to. */
-static weir_status load_whole(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory, weir_error *error)
+static weir_status load_whole(weir_weight *plan, weir_stream *stream,
+                              const weir_matrix_source *source, void *memory, weir_error *error)
 {
     weir_device_begin(weir_stream_device(stream));
     const weir_status status = weir_weight_pack(plan, stream, source, memory, error);
@@ -241,7 +287,8 @@ static weir_status load_whole(weir_weight *plan, weir_stream *stream, const weir
     return status;
 }
 
-weir_status weir_weight_load(weir_weight *plan, weir_stream *stream, const weir_matrix_source *source, void *memory, weir_error *error)
+weir_status weir_weight_load(weir_weight *plan, weir_stream *stream,
+                             const weir_matrix_source *source, void *memory, weir_error *error)
 {
     if (!weir_stream_device(stream)) return weir_weight_pack(plan, stream, source, memory, error);
     WEIR_TRY(plan->layout == WEIR_LAYOUT_CUDA ? load_pieces(plan, stream, source, memory, error)
@@ -257,4 +304,7 @@ void weir_weight_release(weir_weight *weight)
     *weight = (weir_weight){ 0 };
 }
 
-weir_status weir_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n) { return weir_k_ref_dequantise(dst, src, dtype, n); }
+weir_status weir_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n)
+{
+    return weir_k_ref_dequantise(dst, src, dtype, n);
+}

@@ -11,7 +11,8 @@
 weir_status weir_buffer_reserve(weir_buffer *buffer, size_t extra)
 {
     size_t need;
-    if (!weir_add_size(&need, buffer->size, extra) || !weir_add_size(&need, need, 1)) return WEIR_ENOMEM;
+    if (!weir_add_size(&need, buffer->size, extra) || !weir_add_size(&need, need, 1))
+        return WEIR_ENOMEM;
     if (need <= buffer->capacity) return WEIR_OK;
     size_t capacity = buffer->capacity < 64 ? 64 : buffer->capacity;
     if (capacity < need && !weir_mul_size(&capacity, capacity, 2)) return WEIR_ENOMEM;
@@ -32,7 +33,10 @@ weir_status weir_buffer_add(weir_buffer *buffer, const void *bytes, size_t n)
     return WEIR_OK;
 }
 
-weir_status weir_buffer_text(weir_buffer *buffer, const char *text) { return weir_buffer_add(buffer, text, strlen(text)); }
+weir_status weir_buffer_text(weir_buffer *buffer, const char *text)
+{
+    return weir_buffer_add(buffer, text, strlen(text));
+}
 
 weir_status weir_buffer_format(weir_buffer *buffer, const char *format, ...)
 {

@@ -18,7 +18,8 @@ typedef struct weir_buffer {
 WEIR_MUST_CHECK weir_status weir_buffer_reserve(weir_buffer *buffer, size_t extra);
 WEIR_MUST_CHECK weir_status weir_buffer_add(weir_buffer *buffer, const void *bytes, size_t n);
 WEIR_MUST_CHECK weir_status weir_buffer_text(weir_buffer *buffer, const char *text);
-WEIR_MUST_CHECK weir_status weir_buffer_format(weir_buffer *buffer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+WEIR_MUST_CHECK weir_status weir_buffer_format(weir_buffer *buffer, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /* As text of an XML document: markup and quotes as character references, control characters as spaces. */
 WEIR_MUST_CHECK weir_status weir_buffer_xml(weir_buffer *buffer, const char *text);
 void                        weir_buffer_clear(weir_buffer *buffer); /* keeps the memory */

@@ -34,7 +34,7 @@ weir_status weir_error_prefix(weir_error *error, weir_status code, const char *f
 const char *weir_status_text(weir_status status)
 {
     switch (status) {
-#define X(name, code, text)                                                                                                                \
+#define X(name, code, text)                                                                        \
     case WEIR_##name: return text;
         WEIR_STATUS_MAP(X)
 #undef X

@@ -31,7 +31,8 @@ struct weir_line_writer {
 static bool push(weir_line_writer *w, const char *bytes, size_t n)
 {
     if (n > QUEUE_BYTES - w->used) return false;
-    const size_t at = (w->first + w->used) % QUEUE_BYTES, end = QUEUE_BYTES - at, head = n < end ? n : end;
+    const size_t at = (w->first + w->used) % QUEUE_BYTES, end = QUEUE_BYTES - at,
+                 head = n < end ? n : end;
     memcpy(w->ring + at, bytes, head);
     memcpy(w->ring, bytes + head, n - head);
     w->used += n;
@@ -41,13 +42,15 @@ static bool push(weir_line_writer *w, const char *bytes, size_t n)
 static void say_dropped(weir_line_writer *w)
 {
     char      line[160];
-    const int n = snprintf(line, sizeof line, "%s%llu%s\n", w->before, (unsigned long long)(w->dropped - w->said), w->after);
+    const int n = snprintf(line, sizeof line, "%s%llu%s\n", w->before,
+                           (unsigned long long)(w->dropped - w->said), w->after);
     if (n > 0 && (size_t)n < sizeof line && push(w, line, (size_t)n)) w->said = w->dropped;
 }
 
 static size_t take(weir_line_writer *w, char *piece)
 {
-    const size_t end = QUEUE_BYTES - w->first, n = w->used < PIECE ? w->used : PIECE, head = n < end ? n : end;
+    const size_t end = QUEUE_BYTES - w->first, n = w->used < PIECE ? w->used : PIECE,
+                 head = n < end ? n : end;
     memcpy(piece, w->ring + w->first, head);
     memcpy(piece + head, w->ring, n - head);
     w->first = (w->first + n) % QUEUE_BYTES;
@@ -157,7 +160,8 @@ void weir_line_writer_close(weir_line_writer *w, int64_t wait_ms)
     (void)clock_gettime(CLOCK_REALTIME, &until);
     const int64_t ms = wait_ms + LOOK_MS + GRACE_MS;
     until.tv_sec += (time_t)(ms / 1000) + 1;
-    if (pthread_timedjoin_np(w->thread, NULL, &until) != 0) { /* another writer filled the pipe between poll and write */
+    if (pthread_timedjoin_np(w->thread, NULL, &until) !=
+        0) { /* another writer filled the pipe between poll and write */
         (void)pthread_detach(w->thread);
         return; /* its memory stays with the thread until the process ends */
     }

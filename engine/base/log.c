@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static _Atomic int                     current_level = WEIR_LOG_INFO;
+static _Atomic int                 current_level = WEIR_LOG_INFO;
 static _Atomic(weir_line_writer *) current_writer;
 
 void weir_log_set_level(weir_log_level level) { atomic_store(&current_level, (int)level); }
@@ -32,7 +32,8 @@ void weir_log(weir_log_level level, const char *format, ...)
     if (writer != NULL)
         weir_line_writer_put(writer, line, (size_t)n);
     else
-        (void)!write(STDERR_FILENO, line, (size_t)n); /* nothing can be done about a broken stderr */
+        (void)!write(STDERR_FILENO, line,
+                     (size_t)n); /* nothing can be done about a broken stderr */
 }
 
 bool weir_log_is_new(weir_log_causes *causes, const char *text)
@@ -40,7 +41,8 @@ bool weir_log_is_new(weir_log_causes *causes, const char *text)
     const char *const colon = strrchr(text, ':'), *const cause = colon != NULL ? colon : text;
     const size_t n = strcspn(cause, "0123456789");
     uint64_t     hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-    for (size_t i = 0; i < n; i++) hash = (hash ^ (unsigned char)cause[i]) * UINT64_C(0x100000001b3);
+    for (size_t i = 0; i < n; i++)
+        hash = (hash ^ (unsigned char)cause[i]) * UINT64_C(0x100000001b3);
     for (int32_t i = 0; i < causes->n && i < WEIR_LOG_CAUSES; i++)
         if (causes->said[i] == hash) return false;
     causes->said[causes->n++ % WEIR_LOG_CAUSES] = hash;

@@ -9,11 +9,16 @@
 extern "C" {
 #endif
 
-typedef enum weir_log_level { WEIR_LOG_ERROR, WEIR_LOG_WARNING, WEIR_LOG_INFO, WEIR_LOG_DEBUG } weir_log_level;
+typedef enum weir_log_level {
+    WEIR_LOG_ERROR,
+    WEIR_LOG_WARNING,
+    WEIR_LOG_INFO,
+    WEIR_LOG_DEBUG
+} weir_log_level;
 
 void weir_log_set_level(weir_log_level level); /* default: info */
 /* Lines go through this writer from now on; NULL: straight to stderr, which may block. Not while others log. */
-void weir_log_set_writer(weir_line_writer *writer);
+void     weir_log_set_writer(weir_line_writer *writer);
 uint64_t weir_log_dropped(void); /* lines that the present writer dropped */
 /* Writes one line with one write(2); text longer than 4 KiB is cut. Thread-safe. */
 void weir_log(weir_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

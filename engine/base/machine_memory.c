@@ -14,8 +14,12 @@ static const unsigned long long unlimited = (unsigned long long)LONG_MAX - (1 <<
 typedef struct files {
     const char *limits[2], *usage, *cache; /* cache: the name in memory.stat */
 } files;
-static const files version_1 = { { "memory.limit_in_bytes", NULL }, "memory.usage_in_bytes", "total_inactive_file" };
-static const files version_2 = { { "memory.max", "memory.high" }, "memory.current", "inactive_file" };
+static const files version_1 = { { "memory.limit_in_bytes", NULL },
+                                 "memory.usage_in_bytes",
+                                 "total_inactive_file" };
+static const files version_2 = { { "memory.max", "memory.high" },
+                                 "memory.current",
+                                 "inactive_file" };
 
 /* SIZE_MAX when there is no such number: no file, "max", or the "no limit" of version 1. */
 static size_t number(const char *folder, const char *name)
@@ -39,7 +43,8 @@ static size_t line(const char *path, const char *name)
     while (file != NULL && found == 0 && fgets(text, sizeof text, file) != NULL) {
         unsigned long long value;
         const char *const  rest = text + n;
-        if (strncmp(text, name, n) == 0 && (*rest == ' ' || *rest == ':') && sscanf(rest + 1, "%llu", &value) == 1 && value < unlimited)
+        if (strncmp(text, name, n) == 0 && (*rest == ' ' || *rest == ':') &&
+            sscanf(rest + 1, "%llu", &value) == 1 && value < unlimited)
             found = (size_t)value;
     }
     if (file != NULL) (void)fclose(file);
@@ -76,7 +81,8 @@ static size_t path_least(const char *root, const char *mount, const char *path, 
                          measure *of)
 {
     char folder[PATH_MAX];
-    if (snprintf(folder, sizeof folder, "%s%s%s", root, mount, strstr(path, "..") == NULL ? path : "") >= (int)sizeof folder)
+    if (snprintf(folder, sizeof folder, "%s%s%s", root, mount,
+                 strstr(path, "..") == NULL ? path : "") >= (int)sizeof folder)
         return SIZE_MAX;
     const size_t base = strlen(root) + strlen(mount);
     size_t       left = SIZE_MAX;

@@ -26,7 +26,9 @@ static bool charge_purse(weir_payer *payer, size_t bytes)
     weir_purse *const purse = (weir_purse *)payer;
     size_t            left = __atomic_load_n(&purse->left, __ATOMIC_RELAXED);
     while (left >= bytes)
-        if (__atomic_compare_exchange_n(&purse->left, &left, left - bytes, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return true;
+        if (__atomic_compare_exchange_n(&purse->left, &left, left - bytes, true, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+            return true;
     return false;
 }
 
@@ -37,7 +39,8 @@ static void refund_purse(weir_payer *payer, size_t bytes)
 
 void weir_purse_init(weir_purse *purse, size_t bytes)
 {
-    *purse = (weir_purse){ .payer = { .charge = charge_purse, .refund = refund_purse }, .left = bytes };
+    *purse =
+        (weir_purse){ .payer = { .charge = charge_purse, .refund = refund_purse }, .left = bytes };
 }
 
 static bool cost_of(size_t *cost, size_t bytes)

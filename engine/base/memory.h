@@ -30,8 +30,8 @@ void *weir_memory_take_zero(size_t count, size_t size);
 /* NULL: `memory` is as it was. Both sizes are charged while it moves; of a heap's large blocks only
  * the difference. */
 void *weir_memory_resize(void *memory, size_t bytes);
-char *weir_memory_text(const char *text);             /* a copy */
-void  weir_memory_give(void *memory);                 /* NULL-safe */
+char *weir_memory_text(const char *text); /* a copy */
+void  weir_memory_give(void *memory); /* NULL-safe */
 
 /* A payer with so many bytes to spend, which somebody else has booked. */
 typedef struct weir_purse {
@@ -46,7 +46,7 @@ typedef struct weir_hold {
     size_t      bytes;
 } weir_hold;
 bool weir_hold_take(weir_hold *hold, size_t bytes); /* hold: zero, or given; false: refused */
-void weir_hold_give(weir_hold *hold);               /* idempotent */
+void weir_hold_give(weir_hold *hold); /* idempotent */
 
 #ifdef __cplusplus
 }

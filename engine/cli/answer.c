@@ -43,7 +43,8 @@ static bool on_event(void *user, const weir_event *event)
     case WEIR_EVENT_DONE:
         p->status = event->status;
         p->answer->usage = event->usage;
-        (void)snprintf(p->message, sizeof p->message, "%s", event->message != NULL ? event->message : "");
+        (void)snprintf(p->message, sizeof p->message, "%s",
+                       event->message != NULL ? event->message : "");
         p->gate->n_open--;
         pthread_cond_broadcast(&p->gate->changed);
         break;
@@ -65,10 +66,13 @@ static void wait_a_little(gate *g)
     (void)pthread_cond_timedwait(&g->changed, &g->lock, &until);
 }
 
-weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service, const weir_request *request,
-                                 weir_cli_answer_token on_token, void *user, const volatile int *interrupted, weir_error *error)
+weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service,
+                                 const weir_request *request, weir_cli_answer_token on_token,
+                                 void *user, const volatile int *interrupted, weir_error *error)
 {
-    gate         g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .n_open = 1 };
+    gate    g = { .lock = PTHREAD_MUTEX_INITIALIZER,
+                  .changed = PTHREAD_COND_INITIALIZER,
+                  .n_open = 1 };
     pending p = { .gate = &g, .answer = answer, .on_token = on_token, .user = user, .shows = true };
     weir_request mine = *request;
     *answer = (weir_cli_answer){ .stop_token = -1 };
@@ -87,7 +91,8 @@ weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service,
     weir_progress_end();
     pthread_mutex_unlock(&g.lock);
     weir_job_release(p.job);
-    if (p.status == WEIR_OK || (p.status == WEIR_ECANCELED && interrupted != NULL && *interrupted)) return WEIR_OK;
+    if (p.status == WEIR_OK || (p.status == WEIR_ECANCELED && interrupted != NULL && *interrupted))
+        return WEIR_OK;
     return weir_error_set(error, p.status, "%s", p.message);
 }
 
@@ -113,13 +118,16 @@ static int64_t count_done(const pending *all, size_t n)
     return done;
 }
 
-weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service, const weir_prompt *prompts, size_t n, weir_error *error)
+weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service,
+                                const weir_prompt *prompts, size_t n, weir_error *error)
 {
     gate           g = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
     pending *const all = calloc(n > 0 ? n : 1, sizeof *all);
-    const size_t   slots = (size_t)weir_service_info_of(service)->n_slots, queue = (size_t)weir_service_info_of(service)->queue_limit;
-    const size_t   most = queue < 2 * slots ? queue : 2 * slots; /* all of them may be waiting at the same moment */
-    weir_status    status = WEIR_OK;
+    const size_t   slots = (size_t)weir_service_info_of(service)->n_slots,
+                 queue = (size_t)weir_service_info_of(service)->queue_limit;
+    const size_t most =
+        queue < 2 * slots ? queue : 2 * slots; /* all of them may be waiting at the same moment */
+    weir_status status = WEIR_OK;
     if (all == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu answers", n);
     for (size_t i = 0; i < n; i++) answers[i] = (weir_cli_answer){ .stop_token = -1 };
     size_t started = 0;
@@ -156,7 +164,8 @@ weir_status weir_cli_answer_all(weir_cli_answer *answers, weir_service *service,
     weir_progress_end();
     for (size_t i = 0; i < started; i++) {
         weir_job_release(all[i].job);
-        if (status == WEIR_OK && all[i].status != WEIR_OK) status = weir_error_set(error, all[i].status, "%s", all[i].message);
+        if (status == WEIR_OK && all[i].status != WEIR_OK)
+            status = weir_error_set(error, all[i].status, "%s", all[i].message);
     }
     free(all);
     return status;

@@ -48,7 +48,8 @@ static int by_size(const void *a, const void *b)
 weir_bench_rate weir_bench_summarise(double *rates, int32_t n)
 {
     qsort(rates, (size_t)n, sizeof *rates, by_size);
-    return (weir_bench_rate){ .median = n % 2 != 0 ? rates[n / 2] : 0.5 * (rates[n / 2 - 1] + rates[n / 2]),
+    return (weir_bench_rate){ .median = n % 2 != 0 ? rates[n / 2]
+                                                   : 0.5 * (rates[n / 2 - 1] + rates[n / 2]),
                               .least = rates[0],
                               .most = rates[n - 1] };
 }
@@ -59,13 +60,15 @@ static void take_logits(void *user, int32_t first, int32_t n_rows, const float *
     (void)user, (void)first, (void)n_rows, (void)logits;
 }
 
-static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, bool decode, weir_error *error)
+static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, bool decode,
+                           weir_error *error)
 {
-    return weir_evaluate(
-        weir_engine_runner(b->engine), sequence,
-        &(weir_evaluation){
-            .tokens = b->tokens, .n_tokens = n, .decode_from = decode ? 0 : INT32_MAX, .visit = decode ? take_logits : NULL },
-        error);
+    return weir_evaluate(weir_engine_runner(b->engine), sequence,
+                         &(weir_evaluation){ .tokens = b->tokens,
+                                             .n_tokens = n,
+                                             .decode_from = decode ? 0 : INT32_MAX,
+                                             .visit = decode ? take_logits : NULL },
+                         error);
 }
 
 static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_error *error)
@@ -81,7 +84,8 @@ static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_er
     return WEIR_OK;
 }
 
-static weir_status measure(bench *b, int32_t n, bool decode, int32_t n_repeats, weir_bench_rate *out, weir_error *error)
+static weir_status measure(bench *b, int32_t n, bool decode, int32_t n_repeats,
+                           weir_bench_rate *out, weir_error *error)
 {
     double rates[MAX_REPEATS], warm_up;
     *out = (weir_bench_rate){ 0 };
@@ -94,7 +98,8 @@ static weir_status measure(bench *b, int32_t n, bool decode, int32_t n_repeats, 
     return WEIR_OK;
 }
 
-weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const int32_t *tokens, int32_t n, weir_error *error)
+weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const int32_t *tokens,
+                            int32_t n, weir_error *error)
 {
     while (n > 0) {
         const int32_t most = weir_runner_limits_of(runner)->rows, rows = n < most ? n : most;
@@ -109,7 +114,8 @@ weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const 
 }
 
 /* With a policy the rows of each depth are a prompt of their own, after which it drops those that it does not keep. */
-static weir_status begin_depth(bench *b, const weir_bench_options *options, int32_t depth, weir_error *error)
+static weir_status begin_depth(bench *b, const weir_bench_options *options, int32_t depth,
+                               weir_error *error)
 {
     const int32_t n_new = weir_runner_limits_of(weir_engine_runner(b->engine))->rows;
     weir_sequence_clear(&b->work);
@@ -118,13 +124,15 @@ static weir_status begin_depth(bench *b, const weir_bench_options *options, int3
     b->keeping = NULL;
     b->n_prompt = depth;
     if (depth == 0) return WEIR_OK;
-    WEIR_TRY(weir_engine_keep(b->engine, &b->keeping, NULL, 2, depth + options->n_generate, depth, n_new, error));
+    WEIR_TRY(weir_engine_keep(b->engine, &b->keeping, NULL, 2, depth + options->n_generate, depth,
+                              n_new, error));
     if (b->keeping == NULL) return WEIR_OK;
     weir_sequence_clear(&b->base);
     b->base.keeping = weir_keeping_begin(b->keeping, 0, depth, 0);
     if (!options->synthetic_kv || weir_keeping_unseen(b->base.keeping) > 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL, "%s has to see the whole prompt: leave --synthetic-kv out",
-                          weir_policy_name(weir_policy_options_of(weir_keeping_policy(b->keeping))));
+    return weir_error_set(
+        error, WEIR_EINVAL, "%s has to see the whole prompt: leave --synthetic-kv out",
+        weir_policy_name(weir_policy_options_of(weir_keeping_policy(b->keeping))));
 }
 
 const char *weir_bench_cold_tier(const weir_engine *engine)
@@ -142,17 +150,22 @@ static int64_t cold_reads(const bench *b)
 }
 
 /* Decoding, with what it read from the tier below and how fast that is. */
-static weir_status measure_decode(bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error)
+static weir_status measure_decode(bench *b, const weir_bench_options *options, weir_bench_row *row,
+                                  weir_error *error)
 {
     weir_kv_store *const store = weir_engine_store(b->engine);
     double               before, after;
     WEIR_TRY(weir_bench_cold_speed(&before, store, &b->base, error));
     const int64_t reads = cold_reads(b), n = options->n_generate;
     WEIR_TRY(measure(b, options->n_generate, true, options->n_repeats, &row->decode, error));
-    if (n > 0) row->cold_bytes = (size_t)((cold_reads(b) - reads) / (n * options->n_repeats + (n > WARM_UP ? WARM_UP : n)));
+    if (n > 0)
+        row->cold_bytes = (size_t)((cold_reads(b) - reads) /
+                                   (n * options->n_repeats + (n > WARM_UP ? WARM_UP : n)));
     WEIR_TRY(weir_bench_cold_speed(&after, store, &b->base, error));
     row->cold_bandwidth = before > 0.0 && after > 0.0 ? 0.5 * (before + after) : before + after;
-    if (row->cold_bandwidth > 0.0) row->cold_share = row->decode.median * (double)row->cold_bytes / (row->cold_bandwidth * 1e9);
+    if (row->cold_bandwidth > 0.0)
+        row->cold_share =
+            row->decode.median * (double)row->cold_bytes / (row->cold_bandwidth * 1e9);
     return WEIR_OK;
 }
 
@@ -191,7 +204,8 @@ static weir_status read_context(bench *b, int32_t n, weir_error *error)
     return status;
 }
 
-static weir_status run_row(bench *b, const weir_bench_options *options, weir_bench_row *row, weir_error *error)
+static weir_status run_row(bench *b, const weir_bench_options *options, weir_bench_row *row,
+                           weir_error *error)
 {
     weir_bandwidth before = { 0 }, after = { 0 };
     WEIR_TRY(begin_depth(b, options, row->depth, error));
@@ -203,14 +217,18 @@ static weir_status run_row(bench *b, const weir_bench_options *options, weir_ben
     WEIR_TRY(measure_bandwidth(&before, b, error));
     WEIR_TRY(measure_decode(b, options, row, error));
     WEIR_TRY(measure_bandwidth(&after, b, error));
-    const bool has_prompt = !options->synthetic_kv && b->keeping == NULL; /* rows dropped by then are no prompt's company */
-    WEIR_TRY(measure(b, has_prompt ? options->n_prompt : 0, false, options->n_repeats, &row->prefill, error));
+    const bool has_prompt = !options->synthetic_kv &&
+                            b->keeping == NULL; /* rows dropped by then are no prompt's company */
+    WEIR_TRY(measure(b, has_prompt ? options->n_prompt : 0, false, options->n_repeats,
+                     &row->prefill, error));
     row->step_bytes = weir_model_decode_bytes(weir_engine_model(b->engine));
     int64_t n_rows = row->depth + options->n_generate / 2;
-    if (b->keeping != NULL) n_rows = weir_keeping_count_of(b->work.keeping, &b->work.table, b->work.n_computed).live;
+    if (b->keeping != NULL)
+        n_rows = weir_keeping_count_of(b->work.keeping, &b->work.table, b->work.n_computed).live;
     row->kv_bytes = kv_bytes_at(b->engine, n_rows);
     row->bandwidth = 0.5 * (before.median + after.median);
-    row->bandwidth_share = row->decode.median * (double)(row->step_bytes + row->kv_bytes) / (row->bandwidth * 1e9);
+    row->bandwidth_share =
+        row->decode.median * (double)(row->step_bytes + row->kv_bytes) / (row->bandwidth * 1e9);
     return WEIR_OK;
 }
 
@@ -242,30 +260,38 @@ static weir_status run_rows(bench *b, const weir_bench_options *options, weir_be
     return WEIR_OK;
 }
 
-static weir_status check_options(const weir_bench_options *options, const weir_engine *engine, weir_error *error)
+static weir_status check_options(const weir_bench_options *options, const weir_engine *engine,
+                                 weir_error *error)
 {
     const int32_t window = weir_engine_plan_of(engine)->window;
     int32_t       before = 0;
-    if (options->n_depths < 1 || options->n_depths > WEIR_BENCH_DEPTHS || options->n_repeats < 1 || options->n_repeats > MAX_REPEATS)
-        return weir_error_set(error, WEIR_EINVAL, "bench takes 1 to %d depths and 1 to %d repeats", (int)WEIR_BENCH_DEPTHS,
-                              (int)MAX_REPEATS);
+    if (options->n_depths < 1 || options->n_depths > WEIR_BENCH_DEPTHS || options->n_repeats < 1 ||
+        options->n_repeats > MAX_REPEATS)
+        return weir_error_set(error, WEIR_EINVAL, "bench takes 1 to %d depths and 1 to %d repeats",
+                              (int)WEIR_BENCH_DEPTHS, (int)MAX_REPEATS);
     for (int32_t i = 0; i < options->n_depths; i++) {
-        const int32_t more = options->n_prompt > options->n_generate ? options->n_prompt : options->n_generate;
-        if (options->depths[i] < before) return weir_error_set(error, WEIR_EINVAL, "the depths must ascend");
+        const int32_t more =
+            options->n_prompt > options->n_generate ? options->n_prompt : options->n_generate;
+        if (options->depths[i] < before)
+            return weir_error_set(error, WEIR_EINVAL, "the depths must ascend");
         if (more < 0 || options->depths[i] > window - more)
-            return weir_error_set(error, WEIR_EINVAL, "depth %d and %d tokens do not fit the window of %d (model.context)",
-                                  (int)options->depths[i], (int)more, (int)window);
+            return weir_error_set(
+                error, WEIR_EINVAL,
+                "depth %d and %d tokens do not fit the window of %d (model.context)",
+                (int)options->depths[i], (int)more, (int)window);
         before = options->depths[i];
     }
     return WEIR_OK;
 }
 
-weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, const weir_bench_options *options,
+weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine,
+                           const weir_bench_options *options,
                            void (*progress)(const weir_bench_row *row), weir_error *error)
 {
     const weir_model *const model = weir_engine_model(engine);
     bench                   b = { .engine = engine, .n_vocab = weir_model_shape(model)->n_vocab };
-    const size_t            window = (size_t)weir_engine_plan_of(engine)->window, state = weir_model_recurrent_bytes(model);
+    const size_t            window = (size_t)weir_engine_plan_of(engine)->window,
+                 state = weir_model_recurrent_bytes(model);
     *out = (weir_bench_report){ .n_threads = weir_stream_threads(weir_engine_stream(engine)),
                                 .weight_bytes = weir_model_weight_bytes(model),
                                 .kv_pool_bytes = weir_engine_plan_of(engine)->kv,
@@ -274,10 +300,17 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine, co
     if (getloadavg(&out->machine_load, 1) != 1) out->machine_load = 0.0;
     WEIR_TRY(check_options(options, engine, error));
     b.tokens = calloc(window, sizeof *b.tokens);
-    weir_status status = b.tokens != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for %zu tokens", window);
-    for (size_t i = 0; status == WEIR_OK && i < window; i++) b.tokens[i] = (int32_t)((i * 2654435761u) % (size_t)b.n_vocab);
-    if (status == WEIR_OK) status = weir_sequence_open(&b.base, weir_engine_store(engine), weir_engine_ledger(engine), state, error);
-    if (status == WEIR_OK) status = weir_sequence_open(&b.work, weir_engine_store(engine), weir_engine_ledger(engine), state, error);
+    weir_status status =
+        b.tokens != NULL ? WEIR_OK
+                         : weir_error_set(error, WEIR_ENOMEM, "no memory for %zu tokens", window);
+    for (size_t i = 0; status == WEIR_OK && i < window; i++)
+        b.tokens[i] = (int32_t)((i * 2654435761u) % (size_t)b.n_vocab);
+    if (status == WEIR_OK)
+        status = weir_sequence_open(&b.base, weir_engine_store(engine), weir_engine_ledger(engine),
+                                    state, error);
+    if (status == WEIR_OK)
+        status = weir_sequence_open(&b.work, weir_engine_store(engine), weir_engine_ledger(engine),
+                                    state, error);
     if (status == WEIR_OK) status = run_rows(&b, options, out, progress, error);
     out->peak_rss = b.peak_rss;
     weir_ledger_state memory;
@@ -304,8 +337,11 @@ typedef struct explanation {
 static void on_row(void *user, const weir_kernel *kernel, const char *reject)
 {
     explanation *const e = user;
-    const char *const  verdict = kernel == e->picked ? "runs" : reject != NULL ? reject : "accepts, comes later";
-    if (e->status == WEIR_OK) e->status = weir_buffer_format(e->out, "    %-36s %s\n", kernel->name, verdict);
+    const char *const  verdict = kernel == e->picked ? "runs"
+                                 : reject != NULL    ? reject
+                                                     : "accepts, comes later";
+    if (e->status == WEIR_OK)
+        e->status = weir_buffer_format(e->out, "    %-36s %s\n", kernel->name, verdict);
 }
 
 /* Sees every call of a step; an op is printed once per kernel that it picks. */
@@ -331,16 +367,20 @@ weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir
     const int32_t      tokens[ALL] = { 0 };
     explanation        e = { .out = out, .stream = stream };
     WEIR_TRY(weir_engine_keep(engine, &keeping, NULL, 1, ALL, PROMPT, PROMPT, error));
-    weir_status status = weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
-                                            weir_model_recurrent_bytes(weir_engine_model(engine)), error);
-    if (status == WEIR_OK && keeping != NULL) sequence.keeping = weir_keeping_begin(keeping, 0, PROMPT, 0);
+    weir_status status =
+        weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
+                           weir_model_recurrent_bytes(weir_engine_model(engine)), error);
+    if (status == WEIR_OK && keeping != NULL)
+        sequence.keeping = weir_keeping_begin(keeping, 0, PROMPT, 0);
     weir_stream_observe(stream, on_call, &e);
     if (status == WEIR_OK)
-        status = weir_evaluate(weir_engine_runner(engine), &sequence,
-                               &(weir_evaluation){ .tokens = tokens, .n_tokens = ALL, .decode_from = PROMPT }, error);
+        status = weir_evaluate(
+            weir_engine_runner(engine), &sequence,
+            &(weir_evaluation){ .tokens = tokens, .n_tokens = ALL, .decode_from = PROMPT }, error);
     weir_stream_observe(stream, NULL, NULL);
     weir_sequence_close(&sequence);
     weir_keeping_close(keeping);
-    if (status == WEIR_OK && e.status != WEIR_OK) status = weir_error_set(error, e.status, "no memory for the explanation");
+    if (status == WEIR_OK && e.status != WEIR_OK)
+        status = weir_error_set(error, e.status, "no memory for the explanation");
     return status;
 }

@@ -11,7 +11,10 @@
 #include "offload/bandwidth.h"
 #include "offload/dispatch.h"
 
-enum { MAX_PAIRS = 64, TAIL = 64 /* tokens of a prompt that are computed: windows of queries are no longer */ };
+enum {
+    MAX_PAIRS = 64,
+    TAIL = 64 /* tokens of a prompt that are computed: windows of queries are no longer */
+};
 
 typedef struct paired {
     const weir_engine               *engine;
@@ -81,7 +84,8 @@ static weir_keeping_options wish_for(const paired *p, const weir_policy_options 
     return wish;
 }
 
-static weir_status open_keeping(paired *p, const weir_policy_options *policy, weir_policy_bench_row *row, weir_error *error)
+static weir_status open_keeping(paired *p, const weir_policy_options *policy,
+                                weir_policy_bench_row *row, weir_error *error)
 {
     weir_keeping_options wish = wish_for(p, policy);
     weir_keeping_size    size;
@@ -129,7 +133,8 @@ static weir_status take_pairs(paired *p, weir_policy_bench_row *row, weir_error 
     return WEIR_OK;
 }
 
-static weir_status run_policy(paired *p, const weir_policy_options *policy, weir_policy_bench_row *row, weir_error *error)
+static weir_status run_policy(paired *p, const weir_policy_options *policy,
+                              weir_policy_bench_row *row, weir_error *error)
 {
     const int32_t  n_threads = weir_stream_threads(weir_engine_stream(p->engine));
     weir_bandwidth before = { 0 }, after = { 0 };
@@ -139,24 +144,29 @@ static weir_status run_policy(paired *p, const weir_policy_options *policy, weir
     WEIR_TRY(take_pairs(p, row, error));
     WEIR_TRY(weir_bandwidth_measure(&after, n_threads, 0, 0, error));
     row->bandwidth = 0.5 * (before.median + after.median);
-    row->n_live = weir_keeping_count_of(p->policy.keeping, &p->policy.table, p->policy.n_computed).live;
+    row->n_live =
+        weir_keeping_count_of(p->policy.keeping, &p->policy.table, p->policy.n_computed).live;
     return WEIR_OK;
 }
 
 /* ---- all of them ------------------------------------------------------------------------------------------------------ */
 
 /* The next of "name;name:options". */
-static weir_status next_policy(weir_policy_options *policy, char name[256], const char **list, weir_error *error)
+static weir_status next_policy(weir_policy_options *policy, char name[256], const char **list,
+                               weir_error *error)
 {
     const size_t n = strcspn(*list, ";");
-    if (n == 0 || n > 255) return weir_error_set(error, WEIR_EINVAL, "policies: an empty one, or one too long");
+    if (n == 0 || n > 255)
+        return weir_error_set(error, WEIR_EINVAL, "policies: an empty one, or one too long");
     (void)snprintf(name, 256, "%.*s", (int)n, *list);
     *list += n + ((*list)[n] == ';');
     char *const colon = strchr(name, ':');
     if (colon != NULL) *colon = '\0';
     WEIR_TRY(weir_policy_options_default(policy, name, error));
     if (weir_policy_is_full(policy))
-        return weir_error_set(error, WEIR_EINVAL, "policies: \"%s\" keeps every row; it is what the others are measured beside", name);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "policies: \"%s\" keeps every row; it is what the others are measured beside", name);
     if (colon == NULL) return WEIR_OK;
     WEIR_TRY(weir_policy_options_set(policy, colon + 1, error));
     *colon = ':';
@@ -167,14 +177,20 @@ weir_status weir_policy_bench_check(const weir_policy_bench_options *options, we
 {
     const char *list = options->policies;
     if (options->n_pairs < 1 || options->n_pairs > MAX_PAIRS || options->n_tokens < 1)
-        return weir_error_set(error, WEIR_EINVAL, "bench of policies takes 1 to %d pairs of at least 1 token", (int)MAX_PAIRS);
+        return weir_error_set(error, WEIR_EINVAL,
+                              "bench of policies takes 1 to %d pairs of at least 1 token",
+                              (int)MAX_PAIRS);
     if (options->budget < 1 || options->depth <= TAIL || options->budget > options->depth)
-        return weir_error_set(error, WEIR_EINVAL, "bench of policies needs a budget of rows, and a depth of at least that and more than %d",
+        return weir_error_set(error, WEIR_EINVAL,
+                              "bench of policies needs a budget of rows, and a depth of at least "
+                              "that and more than %d",
                               (int)TAIL);
     for (int32_t n = 0; *list != '\0'; n++) {
         weir_policy_options policy;
         char                name[256];
-        if (n == WEIR_POLICY_BENCH_ROWS) return weir_error_set(error, WEIR_EINVAL, "policies: at most %d", (int)WEIR_POLICY_BENCH_ROWS);
+        if (n == WEIR_POLICY_BENCH_ROWS)
+            return weir_error_set(error, WEIR_EINVAL, "policies: at most %d",
+                                  (int)WEIR_POLICY_BENCH_ROWS);
         WEIR_TRY(next_policy(&policy, name, &list, error));
     }
     return WEIR_OK;
@@ -195,7 +211,8 @@ static weir_status check_policies(const paired *p, weir_error *error)
     return WEIR_OK;
 }
 
-static weir_status run_policies(paired *p, weir_policy_bench_report *out, void (*progress)(const weir_policy_bench_row *row),
+static weir_status run_policies(paired *p, weir_policy_bench_report *out,
+                                void (*progress)(const weir_policy_bench_row *row),
                                 weir_error *error)
 {
     const char *list = p->options->policies;
@@ -220,14 +237,18 @@ int64_t weir_policy_bench_tokens(const weir_policy_bench_options *options)
     return (int64_t)options->depth + (int64_t)options->n_tokens * (options->n_pairs + 1);
 }
 
-static weir_status check_options(const weir_policy_bench_options *options, const weir_engine *engine, weir_error *error)
+static weir_status check_options(const weir_policy_bench_options *options,
+                                 const weir_engine *engine, weir_error *error)
 {
     const int32_t window = weir_engine_plan_of(engine)->window;
     if (weir_engine_policy(engine) == NULL)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "this model has no KV rows that a policy could drop");
+        return weir_error_set(error, WEIR_EUNSUPPORTED,
+                              "this model has no KV rows that a policy could drop");
     if (weir_policy_bench_tokens(options) > window)
-        return weir_error_set(error, WEIR_EINVAL, "depth %d and %d turns of %d tokens do not fit the window of %d (model.context)",
-                              (int)options->depth, (int)(options->n_pairs + 1), (int)options->n_tokens, (int)window);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "depth %d and %d turns of %d tokens do not fit the window of %d (model.context)",
+            (int)options->depth, (int)(options->n_pairs + 1), (int)options->n_tokens, (int)window);
     return WEIR_OK;
 }
 
@@ -240,13 +261,16 @@ static weir_status open_sequences(paired *p, weir_error *error)
     if (p->tokens == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu tokens", n);
     for (size_t i = 0; i < n; i++) p->tokens[i] = (int32_t)((i * 2654435761u) % (size_t)n_vocab);
     for (int i = 0; i < 3; i++)
-        WEIR_TRY(weir_sequence_open(sequences[i], weir_engine_store(p->engine), weir_engine_ledger(p->engine),
-                                    weir_model_recurrent_bytes(weir_engine_model(p->engine)), error));
+        WEIR_TRY(weir_sequence_open(
+            sequences[i], weir_engine_store(p->engine), weir_engine_ledger(p->engine),
+            weir_model_recurrent_bytes(weir_engine_model(p->engine)), error));
     return weir_bench_fill(p->runner, &p->plain, p->tokens, (int32_t)p->options->budget, error);
 }
 
-weir_status weir_policy_bench_run(weir_policy_bench_report *out, const weir_engine *engine, const weir_policy_bench_options *options,
-                                  void (*progress)(const weir_policy_bench_row *row), weir_error *error)
+weir_status weir_policy_bench_run(weir_policy_bench_report *out, const weir_engine *engine,
+                                  const weir_policy_bench_options *options,
+                                  void (*progress)(const weir_policy_bench_row *row),
+                                  weir_error *error)
 {
     paired p = { .engine = engine, .runner = weir_engine_runner(engine), .options = options };
     *out = (weir_policy_bench_report){ 0 };

@@ -30,11 +30,13 @@ typedef struct weir_policy_bench_report {
 /* Tokens that a text of the policy comes to hold. */
 int64_t weir_policy_bench_tokens(const weir_policy_bench_options *options);
 /* Names, options and numbers, before there is an engine. EINVAL, or ECONFIG of a policy's options. */
-WEIR_MUST_CHECK weir_status weir_policy_bench_check(const weir_policy_bench_options *options, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_policy_bench_check(const weir_policy_bench_options *options,
+                                                    weir_error                      *error);
 /* For each policy: a prompt of `depth` rows of noise, whose last tokens are computed, is cut to the budget; then turns of n_tokens, one of the policy
  * and one of `budget` rows of noise that all stay, in alternating order. `engine` has no service, [kv.policy] names none, and two more sequences fit. */
-WEIR_MUST_CHECK weir_status weir_policy_bench_run(weir_policy_bench_report *out, const weir_engine *engine,
-                                                  const weir_policy_bench_options *options,
-                                                  void (*progress)(const weir_policy_bench_row *row), weir_error *error);
+WEIR_MUST_CHECK weir_status
+weir_policy_bench_run(weir_policy_bench_report *out, const weir_engine *engine,
+                      const weir_policy_bench_options *options,
+                      void (*progress)(const weir_policy_bench_row *row), weir_error *error);
 /* weir bench --policies: the exit code. */
 int weir_run_bench_policies(const weir_arguments *arguments);

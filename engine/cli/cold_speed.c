@@ -11,8 +11,8 @@ enum { LEAST_BYTES = 256 << 20 }; /* of one measurement: pages are read again un
 enum { HUGE_PAGE = 2 << 20 };
 
 /* Reads runs of blocks that follow each other in one layer's part; counts the bytes. */
-static weir_status read_layer(weir_kv_store *store, const weir_sequence *sequence, int64_t layer, char *buffer, size_t room, size_t *bytes,
-                              weir_error *error)
+static weir_status read_layer(weir_kv_store *store, const weir_sequence *sequence, int64_t layer,
+                              char *buffer, size_t room, size_t *bytes, weir_error *error)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(store);
     const size_t              each = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
@@ -24,29 +24,34 @@ static weir_status read_layer(weir_kv_store *store, const weir_sequence *sequenc
             block++;
             continue;
         }
-        while (block + n < sequence->table.n_pages && (size_t)(n + 1) * each <= room && weir_kv_is_cold(store, pages[block + n]) &&
+        while (block + n < sequence->table.n_pages && (size_t)(n + 1) * each <= room &&
+               weir_kv_is_cold(store, pages[block + n]) &&
                weir_kv_place_of(store, pages[block + n]) == first + n)
             n++;
-        WEIR_TRY(weir_spill_read_beside(weir_kv_store_spill(store), first, layer, 0, buffer, (size_t)n * each, error));
+        WEIR_TRY(weir_spill_read_beside(weir_kv_store_spill(store), first, layer, 0, buffer,
+                                        (size_t)n * each, error));
         *bytes += (size_t)n * each;
         block += n;
     }
     return WEIR_OK;
 }
 
-static weir_status read_all(double *rate, weir_kv_store *store, const weir_sequence *sequence, char *buffer, size_t room, weir_error *error)
+static weir_status read_all(double *rate, weir_kv_store *store, const weir_sequence *sequence,
+                            char *buffer, size_t room, weir_error *error)
 {
     size_t        bytes = 0, before;
     const int64_t start = weir_clock_ns(), n_layers = weir_kv_store_spec(store)->n_layers;
     do {
         before = bytes;
-        for (int64_t layer = 0; layer < n_layers; layer++) WEIR_TRY(read_layer(store, sequence, layer, buffer, room, &bytes, error));
+        for (int64_t layer = 0; layer < n_layers; layer++)
+            WEIR_TRY(read_layer(store, sequence, layer, buffer, room, &bytes, error));
     } while (bytes > before && bytes < LEAST_BYTES);
     *rate = bytes > 0 ? (double)bytes / (double)(weir_clock_ns() - start) : 0.0;
     return WEIR_OK;
 }
 
-weir_status weir_bench_cold_speed(double *gb_per_second, weir_kv_store *store, const weir_sequence *sequence, weir_error *error)
+weir_status weir_bench_cold_speed(double *gb_per_second, weir_kv_store *store,
+                                  const weir_sequence *sequence, weir_error *error)
 {
     *gb_per_second = 0.0;
     if (weir_kv_store_spill(store) == NULL) return WEIR_OK;

@@ -8,7 +8,8 @@
 /* An engine whose sessions read and write files in the database's folder: the exit code. */
 int weir_db_open_engine(weir_engine **engine, const weir_arguments *arguments);
 /* The database beside the engine; Ctrl-C stops what it computes. EMISMATCH: of another model. EUNSUPPORTED: the model's texts cannot be saved. */
-WEIR_MUST_CHECK weir_status weir_db_open(weir_documents *documents, const weir_engine *engine, const weir_arguments *arguments, bool writes,
+WEIR_MUST_CHECK weir_status weir_db_open(weir_documents *documents, const weir_engine *engine,
+                                         const weir_arguments *arguments, bool writes,
                                          weir_error *error);
 WEIR_MUST_CHECK weir_status weir_db_need_sessions(const weir_engine *engine, weir_error *error);
 /* "added paper: 200 tokens, 1.1 MiB" and what of it is not as it was computed. */

@@ -33,7 +33,8 @@ int weir_fail(weir_status status, const weir_error *error)
 
 int weir_print(const weir_buffer *text)
 {
-    if (fwrite(text->data, 1, text->size, stdout) == text->size && fflush(stdout) == 0) return WEIR_EXIT_OK;
+    if (fwrite(text->data, 1, text->size, stdout) == text->size && fflush(stdout) == 0)
+        return WEIR_EXIT_OK;
     (void)fputs("weir: cannot write to stdout\n", stderr);
     return WEIR_EXIT_FAILED;
 }
@@ -67,12 +68,14 @@ static void find_places(places *p, const char *caller)
     if (getcwd(p->roots[1], PATH_MAX) == NULL) p->roots[1][0] = '\0';
     if (n > 0) {
         program[n] = '\0';
-        if (snprintf(folder, sizeof folder, "%s.runfiles", program) < (int)sizeof folder) (void)join(p->roots[2], folder, "weir");
+        if (snprintf(folder, sizeof folder, "%s.runfiles", program) < (int)sizeof folder)
+            (void)join(p->roots[2], folder, "weir");
         *strrchr(program, '/') = '\0';
         (void)join(p->roots[3], program, "../share/weir");
     }
     for (size_t i = 0; i < N_ROOTS; i++)
-        if (p->roots[i][0] != '\0' && join(p->folders[i], p->roots[i], "configs") && weir_file_is_directory(p->folders[i]))
+        if (p->roots[i][0] != '\0' && join(p->folders[i], p->roots[i], "configs") &&
+            weir_file_is_directory(p->folders[i]))
             p->folder_list[p->n_folders++] = p->folders[i];
 }
 
@@ -82,24 +85,29 @@ static weir_status fill_model(weir_config *config, const places *p, weir_error *
     char path[PATH_MAX];
     if (config->model.path[0] != '\0') return WEIR_OK;
     for (size_t i = 0; i < N_ROOTS; i++) {
-        if (p->roots[i][0] == '\0' || !join(path, p->roots[i], "models/weir-demo") || !weir_file_is_directory(path)) continue;
+        if (p->roots[i][0] == '\0' || !join(path, p->roots[i], "models/weir-demo") ||
+            !weir_file_is_directory(path))
+            continue;
         const size_t length = strlen(path);
         if (length >= sizeof config->model.path) continue;
         memcpy(config->model.path, path, length + 1);
         return WEIR_OK;
     }
     return weir_error_set(error, WEIR_ENOTFOUND,
-                          "the bundled demo (models/weir-demo) is not beside this program; give a model: --model PATH");
+                          "the bundled demo (models/weir-demo) is not beside this program; give a "
+                          "model: --model PATH");
 }
 
 /* ---- commands ---- */
 
 /* "eval retrieval" takes two words. *n_words is what was used of argv. */
-static const weir_command *find_command(const weir_command *commands, size_t n, int argc, const char *const *argv, int *n_words)
+static const weir_command *find_command(const weir_command *commands, size_t n, int argc,
+                                        const char *const *argv, int *n_words)
 {
     for (size_t i = 0; i < n; i++) {
         const char *const space = strchr(commands[i].name, ' ');
-        const size_t      first = space != NULL ? (size_t)(space - commands[i].name) : strlen(commands[i].name);
+        const size_t      first =
+            space != NULL ? (size_t)(space - commands[i].name) : strlen(commands[i].name);
         if (strlen(argv[0]) != first || strncmp(argv[0], commands[i].name, first) != 0) continue;
         if (space != NULL && (argc < 2 || strcmp(argv[1], space + 1) != 0)) continue;
         *n_words = space != NULL ? 2 : 1;
@@ -113,7 +121,8 @@ static bool is_family(const weir_program *program, const char *word)
 {
     const size_t n = strlen(word);
     for (size_t i = 0; i < program->n_commands; i++)
-        if (strncmp(program->commands[i].name, word, n) == 0 && program->commands[i].name[n] == ' ') return true;
+        if (strncmp(program->commands[i].name, word, n) == 0 && program->commands[i].name[n] == ' ')
+            return true;
     return false;
 }
 
@@ -123,7 +132,8 @@ static int unknown_command(const weir_program *program, int argc, const char *co
     const size_t first = strlen(argv[0]);
     size_t       nearest = 0, best = SIZE_MAX;
     (void)snprintf(name, sizeof name, "%.70s", argv[0]);
-    for (size_t i = 0; i < program->n_commands; i++) { /* "eval" is right already: what follows it is wrong */
+    for (size_t i = 0; i < program->n_commands;
+         i++) { /* "eval" is right already: what follows it is wrong */
         const char *const command = program->commands[i].name;
         if (argc > 1 && strncmp(command, argv[0], first) == 0 && command[first] == ' ')
             (void)snprintf(name, sizeof name, "%.70s %.70s", argv[0], argv[1]);
@@ -134,8 +144,10 @@ static int unknown_command(const weir_program *program, int argc, const char *co
         const size_t      distance = begins && argc == 1 ? 0 : weir_edit_distance(name, command);
         if (distance < best) best = distance, nearest = i;
     }
-    (void)fprintf(stderr, "weir: unknown command \"%s\"; the nearest is \"%s\". `%s --help` lists them all.\n", name,
-                  program->commands[nearest].name, program->name);
+    (void)fprintf(
+        stderr,
+        "weir: unknown command \"%s\"; the nearest is \"%s\". `%s --help` lists them all.\n", name,
+        program->commands[nearest].name, program->name);
     return WEIR_EXIT_USAGE;
 }
 
@@ -144,10 +156,14 @@ static int print_wish(const weir_program *program, const weir_arguments *argumen
     weir_buffer text = { 0 };
     weir_status status = WEIR_OK;
     switch (arguments->wish) {
-    case WEIR_WISH_HELP: status = weir_command_help(&text, program->name, arguments->command); break;
+    case WEIR_WISH_HELP:
+        status = weir_command_help(&text, program->name, arguments->command);
+        break;
     case WEIR_WISH_HELP_CONFIG: status = weir_config_describe(&text); break;
     case WEIR_WISH_PRINT_CONFIG: status = weir_config_print(&arguments->config, &text); break;
-    case WEIR_WISH_VERSION: status = weir_buffer_format(&text, "weir %s\n", program->version); break;
+    case WEIR_WISH_VERSION:
+        status = weir_buffer_format(&text, "weir %s\n", program->version);
+        break;
     case WEIR_WISH_RUN: break;
     }
     const int code = status == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
@@ -170,7 +186,8 @@ static void set_log_level(const char *name)
         if (strcmp(name, levels[i].name) == 0) weir_log_set_level(levels[i].level);
 }
 
-static int run(const weir_program *program, const weir_command *command, int argc, const char *const *argv)
+static int run(const weir_program *program, const weir_command *command, int argc,
+               const char *const *argv)
 {
     static places         here; /* large; a process runs one command */
     static weir_arguments arguments;
@@ -183,8 +200,10 @@ static int run(const weir_program *program, const weir_command *command, int arg
     const weir_config_search search = { .folders = here.folder_list, .n_folders = here.n_folders };
     if (weir_arguments_parse(&arguments, command, &search, argc, argv, &error) != WEIR_OK) {
         const char *const name = program->fixed == NULL ? command->name : "";
-        const bool        is_about_key = strncmp(error.text, "--set: ", 7) == 0 || strncmp(error.text, "--config: ", 10) == 0;
-        (void)fprintf(stderr, "weir: %s\n`%s%s%s --help%s.\n", error.text, program->name, *name != '\0' ? " " : "", name,
+        const bool        is_about_key =
+            strncmp(error.text, "--set: ", 7) == 0 || strncmp(error.text, "--config: ", 10) == 0;
+        (void)fprintf(stderr, "weir: %s\n`%s%s%s --help%s.\n", error.text, program->name,
+                      *name != '\0' ? " " : "", name,
                       is_about_key ? "-config` lists every key" : "` lists the options");
         return WEIR_EXIT_USAGE;
     }
@@ -200,7 +219,8 @@ static int print_commands(const weir_program *program, const char *family, bool 
 {
     weir_buffer text = { 0 };
     int         code = WEIR_EXIT_FAILED;
-    if (weir_commands_help(&text, program->name, family, program->commands, program->n_commands) == WEIR_OK) {
+    if (weir_commands_help(&text, program->name, family, program->commands, program->n_commands) ==
+        WEIR_OK) {
         code = asked ? weir_print(&text) : WEIR_EXIT_USAGE;
         if (!asked) (void)fwrite(text.data, 1, text.size, stderr);
     }
@@ -208,15 +228,20 @@ static int print_commands(const weir_program *program, const char *family, bool 
     return code;
 }
 
-static bool asks_for_help(const char *word) { return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0; }
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
 
 /* What follows `weir help`: nothing, a command, or a family of them. */
 static int print_help(const weir_program *program, int argc, const char *const *argv)
 {
     int n_words = 0;
     if (argc == 0 || asks_for_help(argv[0])) return print_commands(program, NULL, true);
-    const weir_command *const command = find_command(program->commands, program->n_commands, argc, argv, &n_words);
-    if (command != NULL && n_words == argc) return print_wish(program, &(weir_arguments){ .wish = WEIR_WISH_HELP, .command = command });
+    const weir_command *const command =
+        find_command(program->commands, program->n_commands, argc, argv, &n_words);
+    if (command != NULL && n_words == argc)
+        return print_wish(program, &(weir_arguments){ .wish = WEIR_WISH_HELP, .command = command });
     if (argc == 1 && is_family(program, argv[0])) return print_commands(program, argv[0], true);
     return unknown_command(program, argc, argv);
 }
@@ -224,17 +249,22 @@ static int print_help(const weir_program *program, int argc, const char *const *
 int weir_main(const weir_program *program, int argc, const char *const *argv)
 {
     int n_words = 0;
-    (void)signal(SIGXFSZ, SIG_IGN); /* a file as large as `ulimit -f` allows is an error of that write, not the end of the process */
+    (void)signal(
+        SIGXFSZ,
+        SIG_IGN); /* a file as large as `ulimit -f` allows is an error of that write, not the end of the process */
     if (program->fixed != NULL) {
-        const weir_command *const command = find_command(program->commands, program->n_commands, 1, &program->fixed, &n_words);
+        const weir_command *const command =
+            find_command(program->commands, program->n_commands, 1, &program->fixed, &n_words);
         WEIR_ASSERT(command != NULL);
         return run(program, command, argc > 0 ? argc - 1 : 0, argv + 1);
     }
     if (argc < 2) return print_commands(program, NULL, false);
     if (asks_for_help(argv[1])) return print_commands(program, NULL, true);
     if (strcmp(argv[1], "help") == 0) return print_help(program, argc - 2, argv + 2);
-    if (strcmp(argv[1], "--version") == 0) return print_wish(program, &(weir_arguments){ .wish = WEIR_WISH_VERSION });
-    const weir_command *const command = find_command(program->commands, program->n_commands, argc - 1, argv + 1, &n_words);
+    if (strcmp(argv[1], "--version") == 0)
+        return print_wish(program, &(weir_arguments){ .wish = WEIR_WISH_VERSION });
+    const weir_command *const command =
+        find_command(program->commands, program->n_commands, argc - 1, argv + 1, &n_words);
     if (command == NULL && is_family(program, argv[1]) && (argc == 2 || asks_for_help(argv[2])))
         return print_commands(program, argv[1], argc > 2);
     if (command == NULL) return unknown_command(program, argc - 1, argv + 1);

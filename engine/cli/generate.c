@@ -18,7 +18,8 @@ typedef struct printer {
 
 static void print_text(printer *p)
 {
-    if (fwrite(p->text.data, 1, p->text.size, stdout) != p->text.size || fflush(stdout) != 0) p->is_lost = true;
+    if (fwrite(p->text.data, 1, p->text.size, stdout) != p->text.size || fflush(stdout) != 0)
+        p->is_lost = true;
 }
 
 static bool print_token(void *user, int32_t token)
@@ -28,7 +29,8 @@ static bool print_token(void *user, int32_t token)
     bool              special;
     const char *const bytes = weir_tokenizer_token_bytes(p->tokenizer, token, &length, &special);
     weir_buffer_clear(&p->text);
-    if (special || weir_detokenizer_push(&p->stream, &p->text, bytes, length) != WEIR_OK) return true;
+    if (special || weir_detokenizer_push(&p->stream, &p->text, bytes, length) != WEIR_OK)
+        return true;
     print_text(p);
     return !p->is_lost;
 }
@@ -36,14 +38,18 @@ static bool print_token(void *user, int32_t token)
 static void print_end(printer *p)
 {
     weir_buffer_clear(&p->text);
-    if (weir_detokenizer_finish(&p->stream, &p->text) == WEIR_OK && weir_buffer_text(&p->text, "\n") == WEIR_OK) print_text(p);
+    if (weir_detokenizer_finish(&p->stream, &p->text) == WEIR_OK &&
+        weir_buffer_text(&p->text, "\n") == WEIR_OK)
+        print_text(p);
 }
 
 static json_t *ids_json(const weir_cli_answer *answer)
 {
     json_t *const list = json_array();
-    for (size_t i = 0; i < answer->tokens.count; i++) (void)json_array_append_new(list, json_integer(answer->tokens.data[i]));
-    if (answer->stop_token >= 0) (void)json_array_append_new(list, json_integer(answer->stop_token));
+    for (size_t i = 0; i < answer->tokens.count; i++)
+        (void)json_array_append_new(list, json_integer(answer->tokens.data[i]));
+    if (answer->stop_token >= 0)
+        (void)json_array_append_new(list, json_integer(answer->stop_token));
     return list;
 }
 
@@ -66,16 +72,19 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
 {
     weir_buffer text = { 0 };
     if (weir_engine_tokenizer(engine) != NULL &&
-        weir_tokenizer_decode(weir_engine_tokenizer(engine), &text, answer->tokens.data, answer->tokens.count, true) != WEIR_OK)
+        weir_tokenizer_decode(weir_engine_tokenizer(engine), &text, answer->tokens.data,
+                              answer->tokens.count, true) != WEIR_OK)
         weir_buffer_clear(&text);
-    json_t *const out = json_pack("{s:o, s:s%, s:s, s:i, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text",
-                                  text.data != NULL ? text.data : "", text.size, "finish_reason",
-                                  answer->finish == WEIR_FINISH_STOP     ? "stop"
-                                  : answer->finish == WEIR_FINISH_LENGTH ? "length"
-                                                                         : "cancelled",
-                                  "prompt_tokens", (int)answer->usage.n_prompt, "cached_tokens", (int)answer->usage.n_cached,
-                                  "completion_tokens", (int)answer->usage.n_answer, "prefill_seconds",
-                                  (double)answer->usage.prefill_ns * 1e-9, "decode_seconds", (double)answer->usage.decode_ns * 1e-9);
+    json_t *const out =
+        json_pack("{s:o, s:s%, s:s, s:i, s:i, s:i, s:f, s:f}", "tokens", ids_json(answer), "text",
+                  text.data != NULL ? text.data : "", text.size, "finish_reason",
+                  answer->finish == WEIR_FINISH_STOP     ? "stop"
+                  : answer->finish == WEIR_FINISH_LENGTH ? "length"
+                                                         : "cancelled",
+                  "prompt_tokens", (int)answer->usage.n_prompt, "cached_tokens",
+                  (int)answer->usage.n_cached, "completion_tokens", (int)answer->usage.n_answer,
+                  "prefill_seconds", (double)answer->usage.prefill_ns * 1e-9, "decode_seconds",
+                  (double)answer->usage.decode_ns * 1e-9);
     weir_buffer_free(&text);
     json_t *const kv = kv_json(engine, &answer->usage);
     if (out != NULL && kv != NULL) (void)json_object_update(out, kv);
@@ -91,10 +100,11 @@ int weir_cli_print_answer(const weir_engine *engine, const weir_cli_answer *answ
     return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }
 
-weir_status weir_cli_generate(weir_cli_answer *answer, const weir_engine *engine, const weir_config *config, const weir_cli_wish *wish,
+weir_status weir_cli_generate(weir_cli_answer *answer, const weir_engine *engine,
+                              const weir_config *config, const weir_cli_wish *wish,
                               weir_error *error)
 {
-    const int64_t      most = config->sampling.max_tokens > 0 ? config->sampling.max_tokens : INT32_MAX;
+    const int64_t most = config->sampling.max_tokens > 0 ? config->sampling.max_tokens : INT32_MAX;
     const weir_request request = { .prompt = wish->ids->data,
                                    .n_prompt = (int32_t)wish->ids->count,
                                    .max_tokens = (int32_t)(most < INT32_MAX ? most : INT32_MAX),
@@ -108,7 +118,8 @@ weir_status weir_cli_generate(weir_cli_answer *answer, const weir_engine *engine
     const bool         stream = !wish->is_quiet && p.tokenizer != NULL;
     weir_catch_interrupts();
     weir_status status =
-        weir_cli_answer_wait(answer, weir_engine_service(engine), &request, stream ? print_token : NULL, &p, &weir_interrupted, error);
+        weir_cli_answer_wait(answer, weir_engine_service(engine), &request,
+                             stream ? print_token : NULL, &p, &weir_interrupted, error);
     if (stream && status == WEIR_OK) print_end(&p);
     if (p.is_lost) status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
     weir_buffer_free(&p.text);

@@ -40,8 +40,10 @@ static weir_status key_help(weir_buffer *out, const weir_option *option)
     const weir_key *const key = weir_key_find(option->key, &member);
     WEIR_ASSERT(key != NULL);
     WEIR_TRY(weir_buffer_text(out, option->help != NULL ? option->help : key->help));
-    if (key->type == WEIR_KEY_CHOICE) WEIR_TRY(weir_buffer_format(out, " One of %s.", key->allowed));
-    if (option->type == WEIR_OPTION_KEY && key->initial[0] != '\0') WEIR_TRY(weir_buffer_format(out, " Default: %s.", key->initial));
+    if (key->type == WEIR_KEY_CHOICE)
+        WEIR_TRY(weir_buffer_format(out, " One of %s.", key->allowed));
+    if (option->type == WEIR_OPTION_KEY && key->initial[0] != '\0')
+        WEIR_TRY(weir_buffer_format(out, " Default: %s.", key->initial));
     return weir_buffer_format(out, " [%s]", option->key);
 }
 
@@ -49,8 +51,9 @@ static weir_status option_help(weir_buffer *out, const weir_option *option)
 {
     char left[80], letter[8] = "    ";
     if (option->letter != 0) (void)snprintf(letter, sizeof letter, "-%c, ", option->letter);
-    const int n = snprintf(left, sizeof left, "  %s--%s%s%s", letter, option->name, option->value != NULL ? " " : "",
-                           option->value != NULL ? option->value : "");
+    const int n =
+        snprintf(left, sizeof left, "  %s--%s%s%s", letter, option->name,
+                 option->value != NULL ? " " : "", option->value != NULL ? option->value : "");
     WEIR_TRY(weir_buffer_format(out, "%-*s", INDENT, left));
     if (n >= INDENT) WEIR_TRY(weir_buffer_format(out, "\n%*s", INDENT, ""));
     if (option->key == NULL) return wrapped(out, option->help, INDENT, INDENT);
@@ -70,25 +73,33 @@ static weir_status group_help(weir_buffer *out, const weir_option_group *group)
 
 weir_status weir_command_help(weir_buffer *out, const char *program, const weir_command *command)
 {
-    const char *const name = strcmp(program, command->name) == 0 ? "" : command->name; /* the program `serve` is one command */
-    WEIR_TRY(weir_buffer_format(out, "Usage: %s%s%s %s\n\n", program, *name != '\0' ? " " : "", name, command->usage));
+    const char *const name = strcmp(program, command->name) == 0
+                                 ? ""
+                                 : command->name; /* the program `serve` is one command */
+    WEIR_TRY(weir_buffer_format(out, "Usage: %s%s%s %s\n\n", program, *name != '\0' ? " " : "",
+                                name, command->usage));
     WEIR_TRY(wrapped(out, command->summary, 0, 0));
     if (command->details != NULL) {
         WEIR_TRY(weir_buffer_text(out, "\n"));
         WEIR_TRY(wrapped(out, command->details, 0, 0));
     }
-    for (size_t g = 0; g < WEIR_OPTION_GROUPS && command->groups[g] != NULL; g++) WEIR_TRY(group_help(out, command->groups[g]));
+    for (size_t g = 0; g < WEIR_OPTION_GROUPS && command->groups[g] != NULL; g++)
+        WEIR_TRY(group_help(out, command->groups[g]));
     return group_help(out, &weir_common_options);
 }
 
-weir_status weir_commands_help(weir_buffer *out, const char *program, const char *family, const weir_command *commands, size_t n)
+weir_status weir_commands_help(weir_buffer *out, const char *program, const char *family,
+                               const weir_command *commands, size_t n)
 {
     const char *const word = family != NULL ? family : "", *const space = family != NULL ? " " : "";
     const size_t length = strlen(word);
-    WEIR_TRY(weir_buffer_format(out, "Usage: %s %s%sCOMMAND [options]\n\n%sCommands:\n", program, word, space,
-                                family == NULL ? "Runs large language models within a memory budget.\n\n" : ""));
+    WEIR_TRY(weir_buffer_format(
+        out, "Usage: %s %s%sCOMMAND [options]\n\n%sCommands:\n", program, word, space,
+        family == NULL ? "Runs large language models within a memory budget.\n\n" : ""));
     for (size_t i = 0; i < n; i++) {
-        if (family != NULL && (strncmp(commands[i].name, word, length) != 0 || commands[i].name[length] != ' ')) continue;
+        if (family != NULL &&
+            (strncmp(commands[i].name, word, length) != 0 || commands[i].name[length] != ' '))
+            continue;
         WEIR_TRY(weir_buffer_format(out, "  %-18s", commands[i].name));
         WEIR_TRY(wrapped(out, commands[i].summary, 20, 20));
     }

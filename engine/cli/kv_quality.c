@@ -23,7 +23,8 @@ typedef struct comparison {
     int64_t          n_vocab;
 } comparison;
 
-static weir_status open_side(side *s, const weir_engine *engine, const weir_kv_spec *spec, weir_error *error)
+static weir_status open_side(side *s, const weir_engine *engine, const weir_kv_spec *spec,
+                             weir_error *error)
 {
     weir_model *const  model = weir_engine_model(engine);
     weir_ledger *const ledger = weir_engine_ledger(engine);
@@ -36,7 +37,8 @@ static weir_status open_side(side *s, const weir_engine *engine, const weir_kv_s
         WEIR_TRY(weir_runner_open(&s->runner, model, ledger, spec, &limits, error));
         store = s->store;
     }
-    return weir_sequence_open(&s->sequence, store, ledger, weir_model_recurrent_bytes(model), error);
+    return weir_sequence_open(&s->sequence, store, ledger, weir_model_recurrent_bytes(model),
+                              error);
 }
 
 static void close_side(side *s)
@@ -46,7 +48,8 @@ static void close_side(side *s)
     weir_kv_store_close(s->store);
 }
 
-static weir_status step(side *s, const int32_t *tokens, int32_t n, const float **logits, weir_error *error)
+static weir_status step(side *s, const int32_t *tokens, int32_t n, const float **logits,
+                        weir_error *error)
 {
     weir_work work = { .sequence = &s->sequence, .n_rows = n, .wanted = WEIR_LOGITS_ALL };
     memcpy(s->sequence.tokens + s->sequence.n_tokens, tokens, (size_t)n * sizeof *tokens);
@@ -54,7 +57,8 @@ static weir_status step(side *s, const int32_t *tokens, int32_t n, const float *
     return weir_runner_step(s->runner, &work, 1, logits, error);
 }
 
-static weir_status compare_window(comparison *c, const int32_t *tokens, int32_t window, weir_error *error)
+static weir_status compare_window(comparison *c, const int32_t *tokens, int32_t window,
+                                  weir_error *error)
 {
     weir_sequence_clear(&c->wide.sequence);
     weir_sequence_clear(&c->coded.sequence);
@@ -64,19 +68,21 @@ static weir_status compare_window(comparison *c, const int32_t *tokens, int32_t 
         WEIR_TRY(step(&c->wide, tokens + at, n, &wide, error));
         WEIR_TRY(step(&c->coded, tokens + at, n, &coded, error));
         for (int32_t r = 0; r < n && at + r + 1 < window; r++)
-            weir_quality_add(&c->sum, wide + r * c->n_vocab, coded + r * c->n_vocab, tokens[at + r + 1]);
+            weir_quality_add(&c->sum, wide + r * c->n_vocab, coded + r * c->n_vocab,
+                             tokens[at + r + 1]);
     }
     return WEIR_OK;
 }
 
-static weir_status run(comparison *c, const weir_engine *engine, const weir_kv_quality_task *task, const weir_kv_spec *spec,
-                       weir_error *error)
+static weir_status run(comparison *c, const weir_engine *engine, const weir_kv_quality_task *task,
+                       const weir_kv_spec *spec, weir_error *error)
 {
     int64_t n_windows = (int64_t)task->text->count / task->window;
     if (task->most_windows > 0 && n_windows > task->most_windows) n_windows = task->most_windows;
     if (n_windows == 0)
-        return weir_error_set(error, WEIR_EINVAL, "the text has %zu tokens, fewer than one window of %d", task->text->count,
-                              (int)task->window);
+        return weir_error_set(error, WEIR_EINVAL,
+                              "the text has %zu tokens, fewer than one window of %d",
+                              task->text->count, (int)task->window);
     WEIR_TRY(weir_quality_open(&c->sum, n_windows * task->window, engine, error));
     WEIR_TRY(open_side(&c->wide, engine, NULL, error));
     WEIR_TRY(open_side(&c->coded, engine, spec, error));
@@ -89,19 +95,24 @@ static weir_status run(comparison *c, const weir_engine *engine, const weir_kv_q
     return WEIR_OK;
 }
 
-weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine, const weir_kv_quality_task *task,
-                                 const weir_kv_choice *choice, weir_error *error)
+weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const weir_engine *engine,
+                                 const weir_kv_quality_task *task, const weir_kv_choice *choice,
+                                 weir_error *error)
 {
     weir_kv_spec  spec = *weir_kv_store_spec(weir_engine_store(engine));
     comparison    c = { .n_vocab = weir_model_shape(weir_engine_model(engine))->n_vocab };
     const int64_t blocks = (task->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     if (task->window < 2 || task->window > spec.max_rows)
-        return weir_error_set(error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d", (int)task->window, (int)spec.max_rows);
+        return weir_error_set(error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d",
+                              (int)task->window, (int)spec.max_rows);
     WEIR_TRY(weir_kv_pair_check(choice->rest, spec.key_dim, spec.value_dim, "--formats", error));
     if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
-        WEIR_TRY(weir_kv_pair_check(choice->wide, spec.key_dim, spec.value_dim, "kv.wide_format", error));
+        WEIR_TRY(weir_kv_pair_check(choice->wide, spec.key_dim, spec.value_dim, "kv.wide_format",
+                                    error));
     weir_kv_pair *const formats = calloc((size_t)spec.n_layers + 1, sizeof *formats);
-    if (formats == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)spec.n_layers);
+    if (formats == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers",
+                              (long long)spec.n_layers);
     weir_kv_choice_fill(formats, spec.n_layers, choice);
     spec.formats = formats;
     spec.sinks = weir_kv_choice_sinks(choice, spec.n_layers);

@@ -11,4 +11,6 @@ typedef struct weir_logits_options {
 } weir_logits_options;
 
 /* Writes `logits` f32 [T, V] and `hidden.{i}` f32 [T, D] after each layer i. `engine` has no service. */
-WEIR_MUST_CHECK weir_status weir_write_logits(const weir_engine *engine, const weir_logits_options *options, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_write_logits(const weir_engine         *engine,
+                                              const weir_logits_options *options,
+                                              weir_error                *error);

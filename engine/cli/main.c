@@ -15,11 +15,12 @@ int main(int argc, char **argv)
     const char *const fixed = WEIR_FIXED_COMMAND;
     weir_process_begin(argc, argv);
     weir_json_use_memory(); /* before anything uses jansson */
-    weir_program      program = {
-             .name = fixed != NULL ? fixed : "weir",
-             .version = WEIR_VERSION,
-             .fixed = fixed,
-             .caller = getenv("BUILD_WORKING_DIRECTORY"), /* `bazel run` starts programs elsewhere and says where the user stands */
+    weir_program program = {
+        .name = fixed != NULL ? fixed : "weir",
+        .version = WEIR_VERSION,
+        .fixed = fixed,
+        .caller = getenv(
+            "BUILD_WORKING_DIRECTORY"), /* `bazel run` starts programs elsewhere and says where the user stands */
     };
     program.commands = weir_commands(&program.n_commands);
     return weir_main(&program, argc, (const char *const *)argv);

@@ -30,7 +30,9 @@ static bool next_part(char *out, size_t size, const char **list, char separator,
 
 static weir_status add_cell(weir_matrix *m, const weir_matrix_cell *cell, weir_error *error)
 {
-    if (m->n == WEIR_MATRIX_CELLS) return weir_error_set(error, WEIR_EINVAL, "more than %d cells; ask for fewer", (int)WEIR_MATRIX_CELLS);
+    if (m->n == WEIR_MATRIX_CELLS)
+        return weir_error_set(error, WEIR_EINVAL, "more than %d cells; ask for fewer",
+                              (int)WEIR_MATRIX_CELLS);
     m->cells[m->n++] = *cell;
     return WEIR_OK;
 }
@@ -42,12 +44,16 @@ static weir_status parse_budget(weir_matrix_cell *cell, const char *text, weir_e
     const bool      is_percent = end[0] == '%' && end[1] == '\0', is_rows = end[0] == '\0';
     cell->percent = is_percent ? (int32_t)n : 0;
     cell->budget = is_rows ? n : 0;
-    if (end != text && ((is_percent && n >= 1 && n <= 100) || (is_rows && n >= 1 && n <= INT32_MAX))) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL, "\"%.40s\" is no budget: rows, or 1%% to 100%%", text);
+    if (end != text &&
+        ((is_percent && n >= 1 && n <= 100) || (is_rows && n >= 1 && n <= INT32_MAX)))
+        return WEIR_OK;
+    return weir_error_set(error, WEIR_EINVAL, "\"%.40s\" is no budget: rows, or 1%% to 100%%",
+                          text);
 }
 
 /* One policy in one format, at every budget. */
-static weir_status add_budgets(weir_matrix *m, weir_matrix_cell cell, const char *budgets, weir_error *error)
+static weir_status add_budgets(weir_matrix *m, weir_matrix_cell cell, const char *budgets,
+                               weir_error *error)
 {
     char text[24];
     bool fits;
@@ -56,7 +62,8 @@ static weir_status add_budgets(weir_matrix *m, weir_matrix_cell cell, const char
         return add_cell(m, &cell, error);
     }
     while (next_part(text, sizeof text, &budgets, ',', &fits)) {
-        if (!fits) return weir_error_set(error, WEIR_EINVAL, "budgets: an empty one, or one too long");
+        if (!fits)
+            return weir_error_set(error, WEIR_EINVAL, "budgets: an empty one, or one too long");
         WEIR_TRY(parse_budget(&cell, text, error));
         WEIR_TRY(add_cell(m, &cell, error));
     }
@@ -76,13 +83,15 @@ static weir_status parse_policy(weir_matrix_cell *cell, char *text, weir_error *
     return WEIR_OK;
 }
 
-static weir_status add_policies(weir_matrix *m, const char *format, const char *policies, const char *budgets, weir_error *error)
+static weir_status add_policies(weir_matrix *m, const char *format, const char *policies,
+                                const char *budgets, weir_error *error)
 {
     char text[WEIR_MATRIX_TEXT];
     bool fits;
     while (next_part(text, sizeof text, &policies, ';', &fits)) {
         weir_matrix_cell cell = { .result = NULL };
-        if (!fits) return weir_error_set(error, WEIR_EINVAL, "policies: an empty one, or one too long");
+        if (!fits)
+            return weir_error_set(error, WEIR_EINVAL, "policies: an empty one, or one too long");
         (void)snprintf(cell.format, sizeof cell.format, "%s", format);
         WEIR_TRY(parse_policy(&cell, text, error));
         WEIR_TRY(add_budgets(m, cell, budgets, error));
@@ -90,19 +99,22 @@ static weir_status add_policies(weir_matrix *m, const char *format, const char *
     return WEIR_OK;
 }
 
-weir_status weir_matrix_plan(weir_matrix *matrix, const char *policies, const char *budgets, const char *formats, weir_error *error)
+weir_status weir_matrix_plan(weir_matrix *matrix, const char *policies, const char *budgets,
+                             const char *formats, weir_error *error)
 {
     char         format[32];
     bool         fits;
     weir_kv_pair pair;
     *matrix = (weir_matrix){ .cells = calloc(WEIR_MATRIX_CELLS, sizeof *matrix->cells) };
-    if (matrix->cells == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %d cells", (int)WEIR_MATRIX_CELLS);
+    if (matrix->cells == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %d cells", (int)WEIR_MATRIX_CELLS);
     while (next_part(format, sizeof format, &formats, ',', &fits)) {
         if (!fits || !weir_kv_pair_parse(&pair, format))
             return weir_error_set(error, WEIR_EINVAL, "formats: \"%.31s\" is no KV format", format);
         WEIR_TRY(add_policies(matrix, format, policies, budgets, error));
     }
-    if (matrix->n == 0) return weir_error_set(error, WEIR_EINVAL, "no policy, budget or format is named");
+    if (matrix->n == 0)
+        return weir_error_set(error, WEIR_EINVAL, "no policy, budget or format is named");
     return WEIR_OK;
 }
 
@@ -133,14 +145,18 @@ static bool is_of(const json_t *line, const weir_matrix_cell *cell, const char *
 {
     char budget[24];
     weir_matrix_budget(budget, cell);
-    return is_field(line, "policy", cell->policy) && is_field(line, "options", cell->options) && is_field(line, "format", cell->format) &&
-           is_field(line, "budget", budget) && is_field(line, "source", source);
+    return is_field(line, "policy", cell->policy) && is_field(line, "options", cell->options) &&
+           is_field(line, "format", cell->format) && is_field(line, "budget", budget) &&
+           is_field(line, "source", source);
 }
 
-static weir_status path_of(char path[MOST_PATH], const weir_matrix *m, const char *name, weir_error *error)
+static weir_status path_of(char path[MOST_PATH], const weir_matrix *m, const char *name,
+                           weir_error *error)
 {
     const int n = snprintf(path, MOST_PATH, "%s/%s", m->folder, name);
-    return n > 0 && n < MOST_PATH ? WEIR_OK : weir_error_set(error, WEIR_EINVAL, "%.40s..: the path is too long", m->folder);
+    return n > 0 && n < MOST_PATH
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_EINVAL, "%.40s..: the path is too long", m->folder);
 }
 
 /* A line becomes the result of its cell, or stays beside them. */
@@ -152,15 +168,19 @@ static weir_status take_line(weir_matrix *m, json_t *line, const char *source, w
         if (cell->result == NULL) cell->result = json_incref(line);
         return WEIR_OK;
     }
-    return json_array_append(m->others, line) == 0 ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for results");
+    return json_array_append(m->others, line) == 0
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_ENOMEM, "no memory for results");
 }
 
-static weir_status read_results(weir_matrix *m, const char *path, const char *source, weir_error *error)
+static weir_status read_results(weir_matrix *m, const char *path, const char *source,
+                                weir_error *error)
 {
     weir_buffer text = { 0 };
     weir_error  why = { 0 };
     weir_status status = weir_file_read(&text, path, MOST_BYTES, &why);
-    for (size_t at = 0, end, number = 1; status == WEIR_OK && at < text.size; at = end + 1, number++) {
+    for (size_t at = 0, end, number = 1; status == WEIR_OK && at < text.size;
+         at = end + 1, number++) {
         json_t *line = NULL;
         char    name[MOST_PATH + 32];
         for (end = at; end < text.size && text.data[end] != '\n';) end++;
@@ -171,24 +191,28 @@ static weir_status read_results(weir_matrix *m, const char *path, const char *so
     }
     weir_buffer_free(&text);
     if (status == WEIR_OK || status == WEIR_ENOTFOUND) return WEIR_OK;
-    return weir_error_set(error, status, "%s%s", why.text,
-                          status == WEIR_EFORMAT ? "; remove the damaged line, or name another folder (--out)" : "");
+    return weir_error_set(
+        error, status, "%s%s", why.text,
+        status == WEIR_EFORMAT ? "; remove the damaged line, or name another folder (--out)" : "");
 }
 
-weir_status weir_matrix_resume(weir_matrix *matrix, const char *folder, const char *source, weir_error *error)
+weir_status weir_matrix_resume(weir_matrix *matrix, const char *folder, const char *source,
+                               weir_error *error)
 {
     char path[MOST_PATH];
     matrix->folder = folder;
     matrix->others = json_array();
     if (matrix->others == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for results");
     if (!weir_file_is_directory(folder) && mkdir(folder, 0777) != 0)
-        return weir_error_set(error, WEIR_EIO, "%s: the folder cannot be made: %s", folder, strerror(errno));
+        return weir_error_set(error, WEIR_EIO, "%s: the folder cannot be made: %s", folder,
+                              strerror(errno));
     WEIR_TRY(path_of(path, matrix, "results.jsonl", error));
     WEIR_TRY(read_results(matrix, path, source, error));
     return weir_matrix_save(matrix, error);
 }
 
-static weir_status write_file(const weir_matrix *m, const char *name, const weir_buffer *text, weir_error *error)
+static weir_status write_file(const weir_matrix *m, const char *name, const weir_buffer *text,
+                              weir_error *error)
 {
     char path[MOST_PATH];
     WEIR_TRY(path_of(path, m, name, error));
@@ -211,22 +235,31 @@ weir_status weir_matrix_save(const weir_matrix *matrix, weir_error *error)
         status = add_line(&text, json_array_get(matrix->others, i));
     for (int32_t i = 0; status == WEIR_OK && i < matrix->n; i++)
         if (matrix->cells[i].result != NULL) status = add_line(&text, matrix->cells[i].result);
-    status = status == WEIR_OK ? write_file(matrix, "results.jsonl", &text, error) : weir_error_set(error, status, "no memory for results");
+    status = status == WEIR_OK ? write_file(matrix, "results.jsonl", &text, error)
+                               : weir_error_set(error, status, "no memory for results");
     weir_buffer_free(&text);
     return status;
 }
 
 /* ---- what people look at -------------------------------------------------------------------------------------------- */
-static const char *const columns[] = {
-    "accuracy", "low", "high", "perplexity", "kept", "evicted", "bytes", "tokens_per_second", "text_tokens_per_second", "seconds"
-};
+static const char *const columns[] = { "accuracy",
+                                       "low",
+                                       "high",
+                                       "perplexity",
+                                       "kept",
+                                       "evicted",
+                                       "bytes",
+                                       "tokens_per_second",
+                                       "text_tokens_per_second",
+                                       "seconds" };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
 /* In quotes, and quotes in it twice. */
 static weir_status add_quoted(weir_buffer *out, const char *text)
 {
     WEIR_TRY(weir_buffer_text(out, "\""));
-    for (const char *c = text; *c != '\0'; c++) WEIR_TRY(weir_buffer_format(out, *c == '"' ? "\"%c" : "%c", *c));
+    for (const char *c = text; *c != '\0'; c++)
+        WEIR_TRY(weir_buffer_format(out, *c == '"' ? "\"%c" : "%c", *c));
     return weir_buffer_text(out, "\"");
 }
 
@@ -234,7 +267,8 @@ static weir_status write_csv(const weir_matrix *m, weir_error *error)
 {
     weir_buffer text = { 0 };
     weir_status status = weir_buffer_text(&text, "format,policy,options,budget");
-    for (int c = 0; status == WEIR_OK && c < COLUMNS; c++) status = weir_buffer_format(&text, ",%s", columns[c]);
+    for (int c = 0; status == WEIR_OK && c < COLUMNS; c++)
+        status = weir_buffer_format(&text, ",%s", columns[c]);
     if (status == WEIR_OK) status = weir_buffer_text(&text, ",problem\n");
     for (int32_t i = 0; status == WEIR_OK && i < m->n; i++) {
         const weir_matrix_cell *const cell = &m->cells[i];
@@ -245,14 +279,17 @@ static weir_status write_csv(const weir_matrix *m, weir_error *error)
         if (status == WEIR_OK) status = weir_buffer_format(&text, ",%s", budget);
         for (int c = 0; status == WEIR_OK && c < COLUMNS; c++) {
             const json_t *const value = json_object_get(cell->result, columns[c]);
-            status = json_is_number(value) ? weir_buffer_format(&text, ",%.9g", json_number_value(value)) : weir_buffer_text(&text, ",");
+            status = json_is_number(value)
+                         ? weir_buffer_format(&text, ",%.9g", json_number_value(value))
+                         : weir_buffer_text(&text, ",");
         }
         const char *const problem = json_string_value(json_object_get(cell->result, "problem"));
         if (status == WEIR_OK) status = weir_buffer_text(&text, ",");
         if (status == WEIR_OK) status = add_quoted(&text, problem != NULL ? problem : "");
         if (status == WEIR_OK) status = weir_buffer_text(&text, "\n");
     }
-    status = status == WEIR_OK ? write_file(m, "results.csv", &text, error) : weir_error_set(error, status, "no memory for a table");
+    status = status == WEIR_OK ? write_file(m, "results.csv", &text, error)
+                               : weir_error_set(error, status, "no memory for a table");
     weir_buffer_free(&text);
     return status;
 }
@@ -278,16 +315,20 @@ static void add_point(curve *c, double x, double y)
 static curve *curve_of(curve *curves, size_t *n, const weir_matrix_cell *cell)
 {
     for (size_t i = 0; i < *n; i++)
-        if (strcmp(curves[i].first->policy, cell->policy) == 0 && strcmp(curves[i].first->options, cell->options) == 0) return &curves[i];
+        if (strcmp(curves[i].first->policy, cell->policy) == 0 &&
+            strcmp(curves[i].first->options, cell->options) == 0)
+            return &curves[i];
     if (*n == WEIR_PLOT_CURVES) return NULL;
     curve *const c = &curves[(*n)++];
     *c = (curve){ .first = cell };
-    (void)snprintf(c->name, sizeof c->name, "%s%s%s", cell->policy, cell->options[0] != '\0' ? " " : "", cell->options);
+    (void)snprintf(c->name, sizeof c->name, "%s%s%s", cell->policy,
+                   cell->options[0] != '\0' ? " " : "", cell->options);
     return c;
 }
 
 /* A format's curves of one column; nothing where it was not measured at budgets in percent. */
-static weir_status plot(const weir_matrix *m, const char *format, const char *column, weir_error *error)
+static weir_status plot(const weir_matrix *m, const char *format, const char *column,
+                        weir_error *error)
 {
     static curve    curves[WEIR_PLOT_CURVES];
     weir_plot_curve shown[WEIR_PLOT_CURVES];
@@ -295,19 +336,22 @@ static weir_status plot(const weir_matrix *m, const char *format, const char *co
     for (int32_t i = 0; i < m->n; i++) {
         const weir_matrix_cell *const cell = &m->cells[i];
         const json_t *const           value = json_object_get(cell->result, column);
-        if (strcmp(cell->format, format) != 0 || cell->percent == 0 || !json_is_number(value)) continue;
+        if (strcmp(cell->format, format) != 0 || cell->percent == 0 || !json_is_number(value))
+            continue;
         curve *const c = curve_of(curves, &n, cell);
         if (c != NULL) add_point(c, cell->percent, json_number_value(value)), n_points++;
     }
     if (n_points == 0) return WEIR_OK;
-    for (size_t i = 0; i < n; i++) shown[i] = (weir_plot_curve){ curves[i].name, curves[i].x, curves[i].y, curves[i].n };
+    for (size_t i = 0; i < n; i++)
+        shown[i] = (weir_plot_curve){ curves[i].name, curves[i].x, curves[i].y, curves[i].n };
     char                   title[80], name[80];
     weir_buffer            svg = { 0 };
     const weir_plot_labels labels = { title, "rows kept, percent", column };
     (void)snprintf(title, sizeof title, "%s by KV policy and budget, %s", column, format);
     (void)snprintf(name, sizeof name, "%s-%s.svg", column, format);
     for (char *c = name; *c != '\0'; c++) *c = *c == '/' ? '_' : *c;
-    weir_status status = weir_plot_curves(&svg, &labels, shown, n, &(weir_plot_range){ .log_x = true }, error);
+    weir_status status =
+        weir_plot_curves(&svg, &labels, shown, n, &(weir_plot_range){ .log_x = true }, error);
     if (status == WEIR_OK) status = write_file(m, name, &svg, error);
     weir_buffer_free(&svg);
     return status;
@@ -318,7 +362,8 @@ weir_status weir_matrix_finish(const weir_matrix *matrix, weir_error *error)
     WEIR_TRY(write_csv(matrix, error));
     for (int32_t i = 0; i < matrix->n; i++) {
         bool is_first = true;
-        for (int32_t k = 0; k < i; k++) is_first = is_first && strcmp(matrix->cells[k].format, matrix->cells[i].format) != 0;
+        for (int32_t k = 0; k < i; k++)
+            is_first = is_first && strcmp(matrix->cells[k].format, matrix->cells[i].format) != 0;
         if (!is_first) continue;
         WEIR_TRY(plot(matrix, matrix->cells[i].format, "accuracy", error));
         WEIR_TRY(plot(matrix, matrix->cells[i].format, "perplexity", error));

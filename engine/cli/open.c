@@ -55,7 +55,8 @@ weir_sampling weir_sampling_of(const weir_config *config)
     sampling.presence_penalty = (float)config->sampling.presence_penalty;
     sampling.frequency_penalty = (float)config->sampling.frequency_penalty;
     sampling.seed = (uint64_t)config->sampling.seed;
-    if (config->sampling.seed < 0 && getrandom(&sampling.seed, sizeof sampling.seed, 0) != (ssize_t)sizeof sampling.seed)
+    if (config->sampling.seed < 0 &&
+        getrandom(&sampling.seed, sizeof sampling.seed, 0) != (ssize_t)sizeof sampling.seed)
         sampling.seed = (uint64_t)weir_clock_ns();
     return sampling;
 }

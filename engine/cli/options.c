@@ -32,7 +32,8 @@ static const weir_option common[] = {
       .type = WEIR_OPTION_FLAG,
       .help = "Prints this text and exits." },
 };
-const weir_option_group weir_common_options = { "General", common, sizeof common / sizeof common[0] };
+const weir_option_group weir_common_options = { "General", common,
+                                                sizeof common / sizeof common[0] };
 
 const weir_option *weir_option_at(const weir_command *command, size_t index)
 {
@@ -74,7 +75,8 @@ static const char *nearest_option(const weir_command *command, const char *name)
     return nearest;
 }
 
-static weir_status find_option(argument *out, const weir_command *command, const char *text, weir_error *error)
+static weir_status find_option(argument *out, const weir_command *command, const char *text,
+                               weir_error *error)
 {
     const char *const equals = strchr(text, '=');
     const size_t      length = equals != NULL ? (size_t)(equals - text) : strlen(text);
@@ -90,21 +92,24 @@ static weir_status find_option(argument *out, const weir_command *command, const
     const size_t n = length - dashes < sizeof name ? length - dashes : sizeof name - 1;
     memcpy(name, text + dashes, n);
     name[n] = '\0';
-    return weir_error_set(error, WEIR_ECONFIG, "unknown option \"%.*s%s\"; the nearest is \"--%s\"", (int)dashes, text, name,
-                          nearest_option(command, name));
+    return weir_error_set(error, WEIR_ECONFIG, "unknown option \"%.*s%s\"; the nearest is \"--%s\"",
+                          (int)dashes, text, name, nearest_option(command, name));
 }
 
 /* Takes the next argument as the value where one is needed. A value that begins with "--" is written --name=VALUE. */
-static weir_status complete(argument *a, int argc, const char *const *argv, int *at, weir_error *error)
+static weir_status complete(argument *a, int argc, const char *const *argv, int *at,
+                            weir_error *error)
 {
     if (a->option->value == NULL) {
-        if (a->value != NULL) return weir_error_set(error, WEIR_ECONFIG, "--%s takes no value", a->option->name);
+        if (a->value != NULL)
+            return weir_error_set(error, WEIR_ECONFIG, "--%s takes no value", a->option->name);
         a->value = "";
         return WEIR_OK;
     }
     if (a->value != NULL) return WEIR_OK;
     if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0)
-        return weir_error_set(error, WEIR_ECONFIG, "--%s needs a value: --%s %s", a->option->name, a->option->name, a->option->value);
+        return weir_error_set(error, WEIR_ECONFIG, "--%s needs a value: --%s %s", a->option->name,
+                              a->option->name, a->option->value);
     a->value = argv[++*at];
     return WEIR_OK;
 }
@@ -125,7 +130,9 @@ static bool parse_int(const char *text, char stop, int64_t *out, const char **en
 static size_t parse_numbers(const weir_option *option, const char *text, int64_t *out, size_t room)
 {
     for (size_t n = 0; n < room; text++) {
-        if (!parse_int(text, room == 1 ? '\0' : ',', &out[n], &text) || out[n] < option->min || out[n] > option->max) return 0;
+        if (!parse_int(text, room == 1 ? '\0' : ',', &out[n], &text) || out[n] < option->min ||
+            out[n] > option->max)
+            return 0;
         n++;
         if (*text == '\0') return n;
     }
@@ -136,12 +143,15 @@ static weir_status check_value(const weir_option *option, const char *value, wei
 {
     int64_t numbers[WEIR_OPTION_NUMBERS];
     if (option->type == WEIR_OPTION_INT && parse_numbers(option, value, numbers, 1) == 0)
-        return weir_error_set(error, WEIR_ECONFIG, "--%s %.60s: must be an integer between %" PRId64 " and %" PRId64, option->name, value,
-                              option->min, option->max);
-    if (option->type == WEIR_OPTION_LIST && parse_numbers(option, value, numbers, WEIR_OPTION_NUMBERS) == 0)
         return weir_error_set(error, WEIR_ECONFIG,
-                              "--%s %.60s: must be 1 to %d integers between %" PRId64 " and %" PRId64 ", separated by commas", option->name,
-                              value, WEIR_OPTION_NUMBERS, option->min, option->max);
+                              "--%s %.60s: must be an integer between %" PRId64 " and %" PRId64,
+                              option->name, value, option->min, option->max);
+    if (option->type == WEIR_OPTION_LIST &&
+        parse_numbers(option, value, numbers, WEIR_OPTION_NUMBERS) == 0)
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "--%s %.60s: must be 1 to %d integers between %" PRId64
+                              " and %" PRId64 ", separated by commas",
+                              option->name, value, WEIR_OPTION_NUMBERS, option->min, option->max);
     return WEIR_OK;
 }
 
@@ -176,10 +186,12 @@ static weir_status expand(weir_arguments *out, const weir_option *option, const 
     return WEIR_OK;
 }
 
-static weir_status note(weir_arguments *out, const char **config_name, const argument *a, weir_error *error)
+static weir_status note(weir_arguments *out, const char **config_name, const argument *a,
+                        weir_error *error)
 {
     const char *const name = a->option->name;
-    if (a->option->type == WEIR_OPTION_KEY || a->option->type == WEIR_OPTION_KEY_TRUE) return WEIR_OK;
+    if (a->option->type == WEIR_OPTION_KEY || a->option->type == WEIR_OPTION_KEY_TRUE)
+        return WEIR_OK;
     if (a->index < WEIR_OPTIONS || strcmp(name, "config") == 0) {
         const char **const place = a->index < WEIR_OPTIONS ? &out->values[a->index] : config_name;
         if (*place != NULL) return weir_error_set(error, WEIR_ECONFIG, "--%s is given twice", name);
@@ -205,7 +217,8 @@ static weir_status note(weir_arguments *out, const char **config_name, const arg
 /* The usage says to which option the value may belong. */
 static weir_status stray(const weir_command *command, const char *text, weir_error *error)
 {
-    return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"; usage: %s %s", text, command->name, command->usage);
+    return weir_error_set(error, WEIR_ECONFIG, "unexpected argument \"%.100s\"; usage: %s %s", text,
+                          command->name, command->usage);
 }
 
 /* A word without an option: the value of the one that the command names for it. */
@@ -224,7 +237,8 @@ static weir_status take_word(weir_arguments *out, const char *word, weir_error *
 }
 
 /* Calls for each argument, in order: `keys` false notes own values and wishes, true sets keys. */
-static weir_status walk(weir_arguments *out, const char **config_name, bool keys, int argc, const char *const *argv, weir_error *error)
+static weir_status walk(weir_arguments *out, const char **config_name, bool keys, int argc,
+                        const char *const *argv, weir_error *error)
 {
     bool only_words = false;
     for (int at = 0; at < argc; at++) {
@@ -243,7 +257,8 @@ static weir_status walk(weir_arguments *out, const char **config_name, bool keys
     return WEIR_OK;
 }
 
-weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command, const weir_config_search *search, int argc,
+weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command,
+                                 const weir_config_search *search, int argc,
                                  const char *const *argv, weir_error *error)
 {
     weir_error own; /* prefixes need the text of the callee */
@@ -261,9 +276,11 @@ weir_status weir_arguments_parse(weir_arguments *out, const weir_command *comman
     WEIR_TRY(walk(out, &config_name, true, argc, argv, error));
     WEIR_TRY(weir_config_check(&out->config, error));
     const weir_option *option;
-    for (size_t i = 0; out->wish == WEIR_WISH_RUN && (option = weir_option_at(command, i)) != NULL; i++)
+    for (size_t i = 0; out->wish == WEIR_WISH_RUN && (option = weir_option_at(command, i)) != NULL;
+         i++)
         if (option->required && out->values[i] == NULL)
-            return weir_error_set(error, WEIR_ECONFIG, "--%s %s is needed", option->name, option->value);
+            return weir_error_set(error, WEIR_ECONFIG, "--%s %s is needed", option->name,
+                                  option->value);
     return WEIR_OK;
 }
 
@@ -273,26 +290,39 @@ static size_t index_of(const weir_arguments *arguments, const char *name)
 {
     size_t             i = 0;
     const weir_option *option;
-    while ((option = weir_option_at(arguments->command, i)) != NULL && strcmp(option->name, name) != 0) i++;
+    while ((option = weir_option_at(arguments->command, i)) != NULL &&
+           strcmp(option->name, name) != 0)
+        i++;
     WEIR_ASSERT(option != NULL);
     return i;
 }
 
-const char *weir_argument(const weir_arguments *arguments, const char *name) { return arguments->values[index_of(arguments, name)]; }
+const char *weir_argument(const weir_arguments *arguments, const char *name)
+{
+    return arguments->values[index_of(arguments, name)];
+}
 
-bool weir_argument_given(const weir_arguments *arguments, const char *name) { return weir_argument(arguments, name) != NULL; }
+bool weir_argument_given(const weir_arguments *arguments, const char *name)
+{
+    return weir_argument(arguments, name) != NULL;
+}
 
 int64_t weir_argument_int(const weir_arguments *arguments, const char *name, int64_t otherwise)
 {
     const size_t index = index_of(arguments, name);
     int64_t      number;
     if (arguments->values[index] == NULL) return otherwise;
-    return parse_numbers(weir_option_at(arguments->command, index), arguments->values[index], &number, 1) == 1 ? number : otherwise;
+    return parse_numbers(weir_option_at(arguments->command, index), arguments->values[index],
+                         &number, 1) == 1
+               ? number
+               : otherwise;
 }
 
-size_t weir_argument_numbers(const weir_arguments *arguments, const char *name, int64_t out[WEIR_OPTION_NUMBERS])
+size_t weir_argument_numbers(const weir_arguments *arguments, const char *name,
+                             int64_t out[WEIR_OPTION_NUMBERS])
 {
     const size_t index = index_of(arguments, name);
     if (arguments->values[index] == NULL) return 0;
-    return parse_numbers(weir_option_at(arguments->command, index), arguments->values[index], out, WEIR_OPTION_NUMBERS);
+    return parse_numbers(weir_option_at(arguments->command, index), arguments->values[index], out,
+                         WEIR_OPTION_NUMBERS);
 }

@@ -19,22 +19,22 @@ extern "C" {
 enum { WEIR_OPTIONS = 64, WEIR_OPTION_NUMBERS = 16, WEIR_OPTION_GROUPS = 8 };
 
 typedef enum weir_option_type {
-    WEIR_OPTION_FLAG,    /* no value */
+    WEIR_OPTION_FLAG, /* no value */
     WEIR_OPTION_TEXT,
-    WEIR_OPTION_INT,     /* min .. max */
-    WEIR_OPTION_LIST,    /* "0,512,8192": at most WEIR_OPTION_NUMBERS integers, min .. max */
-    WEIR_OPTION_KEY,     /* sets `key`; as often as given, the last one counts */
+    WEIR_OPTION_INT, /* min .. max */
+    WEIR_OPTION_LIST, /* "0,512,8192": at most WEIR_OPTION_NUMBERS integers, min .. max */
+    WEIR_OPTION_KEY, /* sets `key`; as often as given, the last one counts */
     WEIR_OPTION_KEY_TRUE /* sets `key` to true; no value */
 } weir_option_type;
 
 typedef struct weir_option {
     const char      *name, *value; /* "max-tokens", "N"; value NULL: takes none */
     weir_option_type type;
-    const char      *help;         /* NULL: the key's */
+    const char      *help; /* NULL: the key's */
     const char      *key;
     int64_t          min, max;
     bool             required;
-    char             letter;       /* 0: none */
+    char             letter; /* 0: none */
 } weir_option;
 
 typedef struct weir_option_group {
@@ -46,21 +46,28 @@ typedef struct weir_option_group {
 typedef struct weir_arguments weir_arguments;
 
 typedef struct weir_command {
-    const char              *name, *summary; /* "eval retrieval", one sentence */
-    const char              *usage;          /* own options as they are combined: "--prompt TEXT [options]" */
-    const char              *word; /* the option that a word without one sets; NULL: none */
-    const char              *details;        /* NULL, or paragraphs below the summary in --help */
-    const weir_option_group *groups[WEIR_OPTION_GROUPS]; /* ends at NULL; --config, --set and --help belong to every command */
-    int (*run)(const weir_arguments *arguments);         /* the exit code */
+    const char *name, *summary; /* "eval retrieval", one sentence */
+    const char *usage; /* own options as they are combined: "--prompt TEXT [options]" */
+    const char *word; /* the option that a word without one sets; NULL: none */
+    const char *details; /* NULL, or paragraphs below the summary in --help */
+    const weir_option_group *groups
+        [WEIR_OPTION_GROUPS]; /* ends at NULL; --config, --set and --help belong to every command */
+    int (*run)(const weir_arguments *arguments); /* the exit code */
 } weir_command;
 
-typedef enum weir_wish { WEIR_WISH_RUN, WEIR_WISH_HELP, WEIR_WISH_HELP_CONFIG, WEIR_WISH_PRINT_CONFIG, WEIR_WISH_VERSION } weir_wish;
+typedef enum weir_wish {
+    WEIR_WISH_RUN,
+    WEIR_WISH_HELP,
+    WEIR_WISH_HELP_CONFIG,
+    WEIR_WISH_PRINT_CONFIG,
+    WEIR_WISH_VERSION
+} weir_wish;
 
 struct weir_arguments {
     const weir_command *command;
-    weir_wish           wish;                 /* what else was asked for; values are complete only with WEIR_WISH_RUN */
-    bool                is_quiet; /* no progress */
-    weir_config         config;               /* effective and checked */
+    weir_wish   wish; /* what else was asked for; values are complete only with WEIR_WISH_RUN */
+    bool        is_quiet; /* no progress */
+    weir_config config; /* effective and checked */
     /* Own options in table order, borrowed from argv or `paths`; "" for a flag, NULL: absent. */
     const char *values[WEIR_OPTIONS];
     char        paths[2 * WEIR_CONFIG_TEXT]; /* those that began with "~", one after another */
@@ -69,18 +76,22 @@ struct weir_arguments {
 
 /* argv [argc] is what follows the command's name. ECONFIG with a text for the user: unknown option (the nearest is named), missing or
  * bad value, option twice, stray argument. */
-WEIR_MUST_CHECK weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command, const weir_config_search *search,
-                                                 int argc, const char *const *argv, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command,
+                                                 const weir_config_search *search, int argc,
+                                                 const char *const *argv, weir_error *error);
 
 /* Own options by name; a name that the command does not list is a broken contract. */
-const char *weir_argument(const weir_arguments *arguments, const char *name);  /* NULL: not given */
+const char *weir_argument(const weir_arguments *arguments, const char *name); /* NULL: not given */
 bool        weir_argument_given(const weir_arguments *arguments, const char *name);
 int64_t     weir_argument_int(const weir_arguments *arguments, const char *name, int64_t otherwise);
-size_t      weir_argument_numbers(const weir_arguments *arguments, const char *name, int64_t out[WEIR_OPTION_NUMBERS]); /* 0: not given */
+size_t      weir_argument_numbers(const weir_arguments *arguments, const char *name,
+                                  int64_t out[WEIR_OPTION_NUMBERS]); /* 0: not given */
 
 /* Help of one command, at most 100 columns; the list of commands, or of those that begin with `family` (NULL: all). */
-WEIR_MUST_CHECK weir_status weir_command_help(weir_buffer *out, const char *program, const weir_command *command);
-WEIR_MUST_CHECK weir_status weir_commands_help(weir_buffer *out, const char *program, const char *family, const weir_command *commands,
+WEIR_MUST_CHECK weir_status weir_command_help(weir_buffer *out, const char *program,
+                                              const weir_command *command);
+WEIR_MUST_CHECK weir_status weir_commands_help(weir_buffer *out, const char *program,
+                                               const char *family, const weir_command *commands,
                                                size_t n);
 
 #ifdef __cplusplus

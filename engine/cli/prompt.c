@@ -12,7 +12,8 @@
 enum { MAX_FILE = 64 << 20 };
 #define HOW_TO_GIVE "give one of --prompt, --file, --tokens and --messages"
 
-weir_status weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_vocab, weir_error *error)
+weir_status weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_vocab,
+                                  weir_error *error)
 {
     const char *at = list;
     for (;;) {
@@ -20,30 +21,44 @@ weir_status weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_voc
         errno = 0;
         const long long id = strtoll(at, &end, 10);
         if (end == at || errno != 0)
-            return weir_error_set(error, WEIR_EINVAL, "token list: a number is expected at '%.20s'; write ids like 1,2,3", at);
+            return weir_error_set(
+                error, WEIR_EINVAL,
+                "token list: a number is expected at '%.20s'; write ids like 1,2,3", at);
         if (id < 0 || id >= n_vocab)
-            return weir_error_set(error, WEIR_EINVAL, "token list: %lld is not in the vocabulary of %lld", id, (long long)n_vocab);
-        if (weir_ids_add(ids, (int32_t)id) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for the token list");
+            return weir_error_set(error, WEIR_EINVAL,
+                                  "token list: %lld is not in the vocabulary of %lld", id,
+                                  (long long)n_vocab);
+        if (weir_ids_add(ids, (int32_t)id) != WEIR_OK)
+            return weir_error_set(error, WEIR_ENOMEM, "no memory for the token list");
         at = end + strspn(end, " \t\n");
         if (*at == '\0') return WEIR_OK;
-        if (*at != ',') return weir_error_set(error, WEIR_EINVAL, "token list: a comma is expected at '%.20s'", at);
+        if (*at != ',')
+            return weir_error_set(error, WEIR_EINVAL, "token list: a comma is expected at '%.20s'",
+                                  at);
         at++;
     }
 }
 
-static weir_status encode(weir_ids *ids, const weir_engine *engine, const char *text, size_t n, weir_error *error)
+static weir_status encode(weir_ids *ids, const weir_engine *engine, const char *text, size_t n,
+                          weir_error *error)
 {
     const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
-    if (tokenizer == NULL) return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no tokenizer: give --tokens instead");
-    return weir_tokenizer_encode(tokenizer, ids, text, n, &(weir_encode_options){ .add_special = true, .parse_special = true }, error);
+    if (tokenizer == NULL)
+        return weir_error_set(error, WEIR_EUNSUPPORTED,
+                              "the model has no tokenizer: give --tokens instead");
+    return weir_tokenizer_encode(
+        tokenizer, ids, text, n,
+        &(weir_encode_options){ .add_special = true, .parse_special = true }, error);
 }
 
-weir_status weir_prompt_from_text(weir_ids *ids, const weir_engine *engine, const char *text, weir_error *error)
+weir_status weir_prompt_from_text(weir_ids *ids, const weir_engine *engine, const char *text,
+                                  weir_error *error)
 {
     return encode(ids, engine, text, strlen(text), error);
 }
 
-static weir_status from_text_file(weir_ids *ids, const weir_engine *engine, const char *path, weir_error *error)
+static weir_status from_text_file(weir_ids *ids, const weir_engine *engine, const char *path,
+                                  weir_error *error)
 {
     weir_buffer text = { 0 };
     weir_status status = weir_file_read_input(&text, path, MAX_FILE, error);
@@ -60,7 +75,8 @@ static json_t *further_variables(const json_t *chat)
     json_t       *value;
     json_object_foreach((json_t *)chat, key, value)
     {
-        if (strcmp(key, "messages") != 0 && strcmp(key, "tools") != 0 && strcmp(key, "documents") != 0)
+        if (strcmp(key, "messages") != 0 && strcmp(key, "tools") != 0 &&
+            strcmp(key, "documents") != 0)
             (void)json_object_set(variables, key, value);
     }
     return variables;
@@ -78,7 +94,9 @@ static weir_status render(weir_ids *ids, weir_buffer *text, const weir_tokenizer
 {
     const bool          is_object = json_is_object(messages);
     const json_t *const list = is_object ? json_object_get(messages, "messages") : messages;
-    if (!json_is_array(list)) return weir_error_set(error, WEIR_EINVAL, "messages: an array is expected, or an object with \"messages\"");
+    if (!json_is_array(list))
+        return weir_error_set(error, WEIR_EINVAL,
+                              "messages: an array is expected, or an object with \"messages\"");
     json_t *const         variables = is_object ? further_variables(messages) : NULL;
     const weir_chat_input input = { .messages = list,
                                     .tools = is_object ? json_object_get(messages, "tools") : NULL,
@@ -92,12 +110,16 @@ static weir_status render(weir_ids *ids, weir_buffer *text, const weir_tokenizer
                                     .now_unix_seconds = weir_clock_unix_seconds() };
     weir_chat_output      output = { 0 };
     weir_status           status = weir_chat_render(chat, &output, &input, error);
-    if (status != WEIR_OK) status = weir_error_prefix(error, status, "messages: the model's chat template says");
-    if (status == WEIR_OK && text != NULL) status = weir_buffer_add(text, output.text.data, output.text.size);
+    if (status != WEIR_OK)
+        status = weir_error_prefix(error, status, "messages: the model's chat template says");
+    if (status == WEIR_OK && text != NULL)
+        status = weir_buffer_add(text, output.text.data, output.text.size);
     if (status == WEIR_OK && ids != NULL)
-        status =
-            weir_tokenizer_encode(tokenizer, ids, output.text.data, output.text.size,
-                                  &(weir_encode_options){ .parse_special = true, .plain = output.user, .n_plain = output.n_user }, error);
+        status = weir_tokenizer_encode(tokenizer, ids, output.text.data, output.text.size,
+                                       &(weir_encode_options){ .parse_special = true,
+                                                               .plain = output.user,
+                                                               .n_plain = output.n_user },
+                                       error);
     weir_chat_output_free(&output);
     json_decref(variables);
     return status;
@@ -139,21 +161,27 @@ weir_status weir_prompt_conversation(weir_ids *ids, const weir_engine *engine, c
 weir_status weir_prompt_need_chat(const weir_engine *engine, weir_error *error)
 {
     if (weir_engine_chat_problem(engine) != NULL)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "the model's chat template cannot be used: %s; give a text prompt instead",
-                              weir_engine_chat_problem(engine));
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "the model's chat template cannot be used: %s; give a text prompt instead",
+            weir_engine_chat_problem(engine));
     if (weir_engine_tokenizer(engine) == NULL || weir_engine_chat(engine) == NULL)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no %s: messages cannot be rendered",
-                              weir_engine_tokenizer(engine) == NULL ? "tokenizer" : "chat template");
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED, "the model has no %s: messages cannot be rendered",
+            weir_engine_tokenizer(engine) == NULL ? "tokenizer" : "chat template");
     return WEIR_OK;
 }
 
-weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const json_t *chat, weir_error *error)
+weir_status weir_prompt_from_messages(weir_ids *ids, weir_buffer *text, const weir_engine *engine,
+                                      const json_t *chat, weir_error *error)
 {
     WEIR_TRY(weir_prompt_need_chat(engine, error));
-    return weir_prompt_render(ids, text, weir_engine_tokenizer(engine), weir_engine_chat(engine), chat, error);
+    return weir_prompt_render(ids, text, weir_engine_tokenizer(engine), weir_engine_chat(engine),
+                              chat, error);
 }
 
-weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine, const char *path, weir_error *error)
+weir_status weir_prompt_from_file(weir_ids *ids, weir_buffer *text, const weir_engine *engine,
+                                  const char *path, weir_error *error)
 {
     json_t *chat = NULL;
     WEIR_TRY(weir_json_read_input(&chat, path, MAX_FILE, error));
@@ -187,12 +215,17 @@ weir_status weir_prompt_check(const weir_arguments *arguments, weir_error *error
     return weir_error_set(error, WEIR_EINVAL, HOW_TO_GIVE);
 }
 
-weir_status weir_prompt_from_arguments(weir_ids *ids, const weir_engine *engine, const weir_arguments *arguments, weir_error *error)
+weir_status weir_prompt_from_arguments(weir_ids *ids, const weir_engine *engine,
+                                       const weir_arguments *arguments, weir_error *error)
 {
-    const char *const text = weir_argument(arguments, "prompt"), *const list = weir_argument(arguments, "tokens"),
-                      *const messages = weir_argument(arguments, "messages"), *const file = weir_argument(arguments, "file");
+    const char *const        text = weir_argument(arguments, "prompt"),
+                      *const list = weir_argument(arguments, "tokens"),
+                      *const messages = weir_argument(arguments, "messages"),
+                      *const file = weir_argument(arguments, "file");
     WEIR_TRY(weir_prompt_check(arguments, error));
-    if (list != NULL) return weir_prompt_from_list(ids, list, weir_service_info_of(weir_engine_service(engine))->n_valid_vocab, error);
+    if (list != NULL)
+        return weir_prompt_from_list(
+            ids, list, weir_service_info_of(weir_engine_service(engine))->n_valid_vocab, error);
     if (text != NULL) return weir_prompt_from_text(ids, engine, text, error);
     if (file != NULL) return from_text_file(ids, engine, file, error);
     return messages != NULL ? weir_prompt_from_file(ids, NULL, engine, messages, error)

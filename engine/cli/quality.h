@@ -9,8 +9,9 @@ typedef struct weir_quality_sum {
 } weir_quality_sum;
 
 /* For so many rows. NULL-safe to close. */
-WEIR_MUST_CHECK weir_status weir_quality_open(weir_quality_sum *sum, int64_t n_most, const weir_engine *engine, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_quality_open(weir_quality_sum *sum, int64_t n_most,
+                                              const weir_engine *engine, weir_error *error);
 void                        weir_quality_close(weir_quality_sum *sum);
 /* Logits of one position with the whole memory and with the other form of it, and the token that followed. */
-void            weir_quality_add(weir_quality_sum *sum, const float *whole, const float *other, int32_t next);
+void weir_quality_add(weir_quality_sum *sum, const float *whole, const float *other, int32_t next);
 weir_kv_quality weir_quality_summarise(weir_quality_sum *sum);

@@ -25,13 +25,18 @@ static bool on_token(void *user, int32_t token)
     conversation *const c = user;
     size_t              length;
     bool                special;
-    const char *const   bytes = weir_tokenizer_token_bytes(weir_engine_tokenizer(c->engine), token, &length, &special);
-    const size_t        before = c->answer.size;
-    if (special || weir_detokenizer_push(&c->stream, &c->answer, bytes, length) != WEIR_OK) return true;
-    return fwrite(c->answer.data + before, 1, c->answer.size - before, stdout) == c->answer.size - before && fflush(stdout) == 0;
+    const char *const   bytes =
+        weir_tokenizer_token_bytes(weir_engine_tokenizer(c->engine), token, &length, &special);
+    const size_t before = c->answer.size;
+    if (special || weir_detokenizer_push(&c->stream, &c->answer, bytes, length) != WEIR_OK)
+        return true;
+    return fwrite(c->answer.data + before, 1, c->answer.size - before, stdout) ==
+               c->answer.size - before &&
+           fflush(stdout) == 0;
 }
 
-static weir_status add_message(conversation *c, const char *role, const char *text, size_t length, weir_error *error)
+static weir_status add_message(conversation *c, const char *role, const char *text, size_t length,
+                               weir_error *error)
 {
     json_t *const message = json_pack("{s:s, s:s%}", "role", role, "content", text, length);
     if (message == NULL || json_array_append_new(c->messages, message) != 0)
@@ -52,16 +57,22 @@ static weir_status answer_once(conversation *c, weir_error *error)
                                   .n_choices = 1,
                                   .cache_prompt = true,
                                   .sampling = c->sampling,
-                                  .max_tokens = c->max_tokens > 0 && c->max_tokens < left ? c->max_tokens : left };
-        weir_turn_starts(weir_engine_tokenizer(c->engine), ids.data, ids.count, request.turn_starts, WEIR_TURN_STARTS);
+                                  .max_tokens = c->max_tokens > 0 && c->max_tokens < left
+                                                    ? c->max_tokens
+                                                    : left };
+        weir_turn_starts(weir_engine_tokenizer(c->engine), ids.data, ids.count, request.turn_starts,
+                         WEIR_TURN_STARTS);
         weir_buffer_clear(&c->answer);
         c->stream = (weir_detokenizer){ 0 };
         weir_interrupted = 0;
-        status = weir_cli_answer_wait(&answer, weir_engine_service(c->engine), &request, on_token, c, &weir_interrupted, error);
+        status = weir_cli_answer_wait(&answer, weir_engine_service(c->engine), &request, on_token,
+                                      c, &weir_interrupted, error);
         if (status == WEIR_OK) status = weir_detokenizer_finish(&c->stream, &c->answer);
         (void)puts(weir_interrupted ? " [stopped]" : "");
     }
-    if (status == WEIR_OK) status = add_message(c, "assistant", c->answer.data != NULL ? c->answer.data : "", c->answer.size, error);
+    if (status == WEIR_OK)
+        status = add_message(c, "assistant", c->answer.data != NULL ? c->answer.data : "",
+                             c->answer.size, error);
     weir_cli_answer_free(&answer);
     weir_ids_free(&ids);
     return status;
@@ -82,7 +93,8 @@ static bool read_line(const conversation *c, char **line, size_t *capacity, size
         }
         if (n < 0) return false;
         *length = (size_t)n;
-        while (*length > 0 && ((*line)[*length - 1] == '\n' || (*line)[*length - 1] == '\r')) (*length)--;
+        while (*length > 0 && ((*line)[*length - 1] == '\n' || (*line)[*length - 1] == '\r'))
+            (*length)--;
         if (*length > 0) return true;
     }
 }
@@ -92,12 +104,17 @@ static int converse(conversation *c, const char *system)
     char       *line = NULL;
     size_t      capacity = 0, length = 0;
     weir_error  error = { 0 };
-    weir_status status = system != NULL ? add_message(c, "system", system, strlen(system), &error) : WEIR_OK;
+    weir_status status =
+        system != NULL ? add_message(c, "system", system, strlen(system), &error) : WEIR_OK;
     while (status == WEIR_OK && read_line(c, &line, &capacity, &length)) {
         const size_t before = json_array_size(c->messages);
-        if (add_message(c, "user", line, length, &error) == WEIR_OK && answer_once(c, &error) == WEIR_OK) continue;
-        (void)fprintf(stderr, "weir: %s\n", error.text); /* the conversation goes on without this turn */
-        while (json_array_size(c->messages) > before) (void)json_array_remove(c->messages, json_array_size(c->messages) - 1);
+        if (add_message(c, "user", line, length, &error) == WEIR_OK &&
+            answer_once(c, &error) == WEIR_OK)
+            continue;
+        (void)fprintf(stderr, "weir: %s\n",
+                      error.text); /* the conversation goes on without this turn */
+        while (json_array_size(c->messages) > before)
+            (void)json_array_remove(c->messages, json_array_size(c->messages) - 1);
     }
     if (c->is_terminal) (void)putchar('\n');
     free(line);
@@ -121,7 +138,9 @@ int weir_run_chat(const weir_arguments *arguments)
                        .messages = json_array(),
                        .sampling = weir_sampling_of(&config),
                        .is_terminal = isatty(STDIN_FILENO) != 0,
-                       .max_tokens = (int32_t)(config.sampling.max_tokens < INT32_MAX ? config.sampling.max_tokens : INT32_MAX) };
+                       .max_tokens = (int32_t)(config.sampling.max_tokens < INT32_MAX
+                                                   ? config.sampling.max_tokens
+                                                   : INT32_MAX) };
     weir_catch_interrupts();
     code = converse(&c, weir_argument(arguments, "system"));
     weir_buffer_free(&c.answer);

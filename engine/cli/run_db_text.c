@@ -24,8 +24,11 @@ static weir_status ingest(document *d, weir_error *error)
 {
     weir_state_info     info;
     bool                is_new;
-    const weir_document wish = { .tokens = d->ids.data, .n_tokens = (int32_t)d->ids.count, .label = d->label, .metadata = d->metadata };
-    const weir_status status = weir_documents_ingest(&d->documents, &wish, &info, &is_new, error);
+    const weir_document wish = { .tokens = d->ids.data,
+                                 .n_tokens = (int32_t)d->ids.count,
+                                 .label = d->label,
+                                 .metadata = d->metadata };
+    const weir_status   status = weir_documents_ingest(&d->documents, &wish, &info, &is_new, error);
     weir_progress_pause();
     if (status != WEIR_OK) return status;
     return weir_db_print_state(&info, is_new ? "added" : "there already:");
@@ -35,7 +38,9 @@ static weir_status ingest_one(document *d, const weir_arguments *arguments, weir
 {
     d->label = weir_argument(arguments, "label");
     d->metadata = weir_argument(arguments, "metadata");
-    if (d->label == NULL) return weir_error_set(error, WEIR_EINVAL, "give the document a --label, or many of them with --documents");
+    if (d->label == NULL)
+        return weir_error_set(error, WEIR_EINVAL,
+                              "give the document a --label, or many of them with --documents");
     const char *const messages = weir_argument(arguments, "messages");
     WEIR_TRY(weir_prompt_check(arguments, error));
     WEIR_TRY(messages != NULL ? weir_prompt_conversation(&d->ids, d->engine, messages, error)
@@ -49,19 +54,23 @@ static weir_status ingest_line(document *d, const char *line, size_t n, weir_err
     json_t *root = NULL;
     char   *metadata = NULL;
     WEIR_TRY(weir_json_parse(&root, line, n, "json", WEIR_JSON_DEPTH, error));
-    const json_t *const text = json_object_get(root, "text"), *const label = json_object_get(root, "label"),
+    const json_t *const        text = json_object_get(root, "text"),
+                        *const label = json_object_get(root, "label"),
                         *const object = json_object_get(root, "metadata");
     weir_status                status = WEIR_OK;
-    if (!json_is_string(text) || !json_is_string(label) || (object != NULL && !json_is_object(object)))
+    if (!json_is_string(text) || !json_is_string(label) ||
+        (object != NULL && !json_is_object(object)))
         status = weir_error_set(error, WEIR_EINVAL,
-                                "an object with the strings \"label\" and \"text\" is expected, and \"metadata\" as an object");
+                                "an object with the strings \"label\" and \"text\" is expected, "
+                                "and \"metadata\" as an object");
     if (status == WEIR_OK && object != NULL &&
         (metadata = weir_json_text(object, JSON_COMPACT)) == NULL)
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for metadata");
     d->label = json_string_value(label);
     d->metadata = metadata;
     d->ids.count = 0;
-    if (status == WEIR_OK) status = weir_prompt_from_text(&d->ids, d->engine, json_string_value(text), error);
+    if (status == WEIR_OK)
+        status = weir_prompt_from_text(&d->ids, d->engine, json_string_value(text), error);
     if (status == WEIR_OK) status = ingest(d, error);
     weir_memory_give(metadata);
     json_decref(root);
@@ -71,7 +80,8 @@ static weir_status ingest_line(document *d, const char *line, size_t n, weir_err
 /* A document that cannot be taken is said, and the others go on; a disk or a database that fails ends it. */
 static bool is_of_document(weir_status status)
 {
-    return status == WEIR_EINVAL || status == WEIR_EFORMAT || status == WEIR_EUNSUPPORTED || status == WEIR_ENOMEM;
+    return status == WEIR_EINVAL || status == WEIR_EFORMAT || status == WEIR_EUNSUPPORTED ||
+           status == WEIR_ENOMEM;
 }
 
 static weir_status ingest_lines(document *d, const char *path, weir_error *error)
@@ -101,7 +111,8 @@ static weir_status ingest_lines(document *d, const char *path, weir_error *error
     }
     weir_buffer_free(&text);
     if (status == WEIR_OK && n_bad > 0)
-        return weir_error_set(error, WEIR_EFORMAT, "%zu of %zu lines have no state; each is named above", n_bad, n);
+        return weir_error_set(error, WEIR_EFORMAT,
+                              "%zu of %zu lines have no state; each is named above", n_bad, n);
     return status;
 }
 
@@ -114,7 +125,9 @@ int weir_run_db_ingest(const weir_arguments *arguments)
     if (code != WEIR_EXIT_OK) return code;
     document    d = { .engine = engine };
     weir_status status = weir_db_open(&d.documents, engine, arguments, true, &error);
-    if (status == WEIR_OK) status = documents != NULL ? ingest_lines(&d, documents, &error) : ingest_one(&d, arguments, &error);
+    if (status == WEIR_OK)
+        status = documents != NULL ? ingest_lines(&d, documents, &error)
+                                   : ingest_one(&d, arguments, &error);
     weir_ids_free(&d.ids);
     weir_states_close(d.documents.states);
     weir_engine_close(engine);
@@ -134,11 +147,15 @@ typedef struct question {
     weir_state_hit       *hits; /* [n_hits] */
 } question;
 
-static weir_status encode(weir_ids *ids, const question *q, const char *text, bool is_beginning, weir_error *error)
+static weir_status encode(weir_ids *ids, const question *q, const char *text, bool is_beginning,
+                          weir_error *error)
 {
     const weir_tokenizer *const tokenizer = weir_engine_tokenizer(q->engine);
-    if (tokenizer == NULL) return weir_error_set(error, WEIR_EUNSUPPORTED, "the model has no tokenizer, so it cannot be asked");
-    return weir_tokenizer_encode(tokenizer, ids, text, strlen(text), &(weir_encode_options){ .add_special = is_beginning }, error);
+    if (tokenizer == NULL)
+        return weir_error_set(error, WEIR_EUNSUPPORTED,
+                              "the model has no tokenizer, so it cannot be asked");
+    return weir_tokenizer_encode(tokenizer, ids, text, strlen(text),
+                                 &(weir_encode_options){ .add_special = is_beginning }, error);
 }
 
 static weir_status route(question *q, size_t most, weir_error *error)
@@ -149,11 +166,14 @@ static weir_status route(question *q, size_t most, weir_error *error)
         const weir_document        text = { .tokens = ids.data, .n_tokens = (int32_t)ids.count };
         const weir_states_question wanted = { .most = most };
         status = weir_documents_route(&q->documents, &text, &wanted, q->hits, &q->n_hits, error);
-        if (status == WEIR_EMISMATCH) status = weir_error_prefix(error, status, "pick a state with --state");
+        if (status == WEIR_EMISMATCH)
+            status = weir_error_prefix(error, status, "pick a state with --state");
     }
     if (status == WEIR_OK && q->n_hits == 0)
-        status = weir_error_set(error, WEIR_ENOTFOUND, "%s: no state here can be found by a question; `weir db ingest` adds some",
-                                weir_argument(q->arguments, "dir"));
+        status = weir_error_set(
+            error, WEIR_ENOTFOUND,
+            "%s: no state here can be found by a question; `weir db ingest` adds some",
+            weir_argument(q->arguments, "dir"));
     weir_ids_free(&ids);
     return status;
 }
@@ -166,7 +186,8 @@ static weir_status find(question *q, weir_error *error)
     if (name != NULL && weir_argument_given(q->arguments, "nearest"))
         return weir_error_set(error, WEIR_EINVAL, "give --state or --nearest, not both");
     q->hits = calloc(most, sizeof *q->hits);
-    if (q->hits == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu states", most);
+    if (q->hits == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu states", most);
     if (name == NULL) return route(q, most, error);
     q->n_hits = 1;
     return weir_states_find(q->documents.states, name, &q->hits[0].info, error);
@@ -184,7 +205,8 @@ static weir_status add_question(weir_ids *ids, const question *q, weir_error *er
     weir_buffer text = { 0 };
     const bool  is_plain = weir_argument_given(q->arguments, "plain");
     if (is_chat(q)) return weir_prompt_add_question(ids, q->engine, q->text, error);
-    weir_status status = weir_buffer_format(&text, is_plain ? "%s" : "\n\nQuestion: %s\nAnswer:", q->text);
+    weir_status status =
+        weir_buffer_format(&text, is_plain ? "%s" : "\n\nQuestion: %s\nAnswer:", q->text);
     if (status == WEIR_OK) status = encode(ids, q, text.data, false, error);
     weir_buffer_free(&text);
     return status;
@@ -209,8 +231,10 @@ static int print_hits(const question *q)
     for (size_t i = 0; i < q->n_hits && status == WEIR_OK; i++) {
         const weir_state_info *const info = &q->hits[i].info;
         status = as_json
-                     ? weir_buffer_format(&text, "{\"state\": \"%s\", \"similarity\": %.6f}\n", info->name, (double)q->hits[i].similarity)
-                     : weir_buffer_format(&text, "%9.6f  %-32s %s\n", (double)q->hits[i].similarity, info->name, info->label);
+                     ? weir_buffer_format(&text, "{\"state\": \"%s\", \"similarity\": %.6f}\n",
+                                          info->name, (double)q->hits[i].similarity)
+                     : weir_buffer_format(&text, "%9.6f  %-32s %s\n", (double)q->hits[i].similarity,
+                                          info->name, info->label);
     }
     const int code = status == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
     weir_buffer_free(&text);
@@ -221,9 +245,11 @@ static int print_answer(const question *q, const weir_cli_answer *answer)
 {
     const weir_state_info *const info = &q->hits[0].info;
     const bool                   is_found = weir_argument(q->arguments, "state") == NULL;
-    json_t *const more = json_pack("{s:s, s:b, s:i, s:b}", "state", info->name, "state_exact", weir_state_is_exact(info), "state_bits",
-                                   (int)info->state_bits, "state_merged", info->is_merged);
-    if (more != NULL && is_found) (void)json_object_set_new(more, "similarity", json_real((double)q->hits[0].similarity));
+    json_t *const more = json_pack("{s:s, s:b, s:i, s:b}", "state", info->name, "state_exact",
+                                   weir_state_is_exact(info), "state_bits", (int)info->state_bits,
+                                   "state_merged", info->is_merged);
+    if (more != NULL && is_found)
+        (void)json_object_set_new(more, "similarity", json_real((double)q->hits[0].similarity));
     const int code = weir_cli_print_answer(q->engine, answer, more);
     json_decref(more);
     return code;
@@ -236,11 +262,15 @@ static void say_state(const weir_state_info *info)
     weir_db_print_form(form, info);
     weir_log(WEIR_LOG_INFO, "from state %s: %s%s", info->name, info->label, form);
     if (info->is_merged)
-        weir_log(WEIR_LOG_WARNING, "state %s is made of two: its answers are those of no text, and nothing says how good they are",
+        weir_log(WEIR_LOG_WARNING,
+                 "state %s is made of two: its answers are those of no text, and nothing says how "
+                 "good they are",
                  info->name);
     else if (!weir_state_is_exact(info))
-        weir_log(WEIR_LOG_WARNING, "state %s was stored with %d bits: answers are near those of its document, not the same", info->name,
-                 (int)info->state_bits);
+        weir_log(WEIR_LOG_WARNING,
+                 "state %s was stored with %d bits: answers are near those of its document, not "
+                 "the same",
+                 info->name, (int)info->state_bits);
 }
 
 /* The state comes back as a kept text, and the answer goes on from it: its file is only read. */
@@ -249,19 +279,21 @@ static weir_status answer_from(weir_cli_answer *answer, const question *q, weir_
     weir_ids                     ids = { 0 };
     weir_beginning               beginning = { 0 };
     const weir_state_info *const info = &q->hits[0].info;
-    weir_status                  status = weir_beginning_open(&beginning, &q->documents, info, NULL, error);
-    const weir_cli_wish          wish = { .ids = &ids,
-                                          .reuses = true,
-                                          .is_quiet = weir_argument_given(q->arguments, "json"),
-                                          .salt = beginning.salt,
-                                          .n_kept = beginning.n_kept };
+    weir_status         status = weir_beginning_open(&beginning, &q->documents, info, NULL, error);
+    const weir_cli_wish wish = { .ids = &ids,
+                                 .reuses = true,
+                                 .is_quiet = weir_argument_given(q->arguments, "json"),
+                                 .salt = beginning.salt,
+                                 .n_kept = beginning.n_kept };
     if (status == WEIR_OK) status = make_prompt(&ids, q, &beginning, error);
     if (status == WEIR_OK) status = weir_beginning_load(&beginning, &q->documents, error);
     if (status == WEIR_OK && !wish.is_quiet) say_state(info);
-    if (status == WEIR_OK) status = weir_cli_generate(answer, q->engine, &q->arguments->config, &wish, error);
+    if (status == WEIR_OK)
+        status = weir_cli_generate(answer, q->engine, &q->arguments->config, &wish, error);
     if (status == WEIR_OK && !weir_interrupted && answer->usage.n_cached < beginning.n_held)
-        weir_log(WEIR_LOG_WARNING, "state %s: %d of its %d tokens were computed again: %s", info->name,
-                 (int)(beginning.n_held - answer->usage.n_cached), (int)beginning.n_held, answer->usage.reuse);
+        weir_log(WEIR_LOG_WARNING, "state %s: %d of its %d tokens were computed again: %s",
+                 info->name, (int)(beginning.n_held - answer->usage.n_cached),
+                 (int)beginning.n_held, answer->usage.reuse);
     weir_ids_free(&ids);
     weir_beginning_close(&beginning);
     return status;
@@ -274,14 +306,17 @@ int weir_run_db_query(const weir_arguments *arguments)
     weir_cli_answer answer = { 0 };
     const int       code = weir_db_open_engine(&engine, arguments);
     if (code != WEIR_EXIT_OK) return code;
-    question    q = { .engine = engine, .arguments = arguments, .text = weir_argument(arguments, "question") };
+    question    q = { .engine = engine,
+                      .arguments = arguments,
+                      .text = weir_argument(arguments, "question") };
     const bool  wants_answer = !weir_argument_given(arguments, "nearest");
     weir_status status = weir_db_open(&q.documents, engine, arguments, false, &error);
     if (status == WEIR_OK) status = find(&q, &error);
     if (status == WEIR_OK && wants_answer) status = answer_from(&answer, &q, &error);
     int result = status == WEIR_OK ? WEIR_EXIT_OK : weir_db_fail(status, &error);
     if (status == WEIR_OK && !wants_answer) result = print_hits(&q);
-    if (status == WEIR_OK && wants_answer && weir_argument_given(arguments, "json")) result = print_answer(&q, &answer);
+    if (status == WEIR_OK && wants_answer && weir_argument_given(arguments, "json"))
+        result = print_answer(&q, &answer);
     if (weir_interrupted) result = 130;
     weir_cli_answer_free(&answer);
     free(q.hits);

@@ -35,14 +35,16 @@ static void print_value(const char *value)
         (void)printf("%s", value);
 }
 
-static weir_status print_method(glossary *all, const char *name, const char *summary, weir_error *error)
+static weir_status print_method(glossary *all, const char *name, const char *summary,
+                                weir_error *error)
 {
     weir_policy_options defaults;
     const char         *option, *help;
     char                value[WEIR_POLICY_TEXT];
     WEIR_TRY(weir_policy_options_default(&defaults, name, error));
     (void)printf("%s: %s\n   ", name, summary);
-    for (size_t i = 0; weir_policy_option_at(&defaults, i, &option, value, sizeof value, &help); i++) {
+    for (size_t i = 0; weir_policy_option_at(&defaults, i, &option, value, sizeof value, &help);
+         i++) {
         (void)printf(" %s=", option);
         print_value(value);
         add(all, option, help);

@@ -41,12 +41,14 @@ static weir_status parse_files(item_files *files, const char *list, weir_error *
     for (const char *at = list; at != NULL && files->n < FILES;) {
         const size_t length = strcspn(at, ",");
         if (length == 0 || length >= PATH_MAX)
-            return weir_error_set(error, WEIR_EINVAL, "--items: must be names of files, separated by commas");
+            return weir_error_set(error, WEIR_EINVAL,
+                                  "--items: must be names of files, separated by commas");
         memcpy(files->paths[files->n++], at, length);
         if (at[length] == '\0') return WEIR_OK;
         at += length + 1;
     }
-    return list == NULL ? WEIR_OK : weir_error_set(error, WEIR_EINVAL, "--items: at most %d files", FILES);
+    return list == NULL ? WEIR_OK
+                        : weir_error_set(error, WEIR_EINVAL, "--items: at most %d files", FILES);
 }
 
 static const char *file_name(const char *path)
@@ -61,9 +63,12 @@ static weir_status parse_list(format_row *rows, int32_t *n, const char *list, we
     for (const char *at = list; *n < ROWS;) {
         char         name[WEIR_KV_PAIR_TEXT];
         const size_t length = strcspn(at, ",");
-        (void)snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), at);
+        (void)snprintf(name, sizeof name, "%.*s",
+                       (int)(length < sizeof name ? length : sizeof name - 1), at);
         if (!weir_kv_pair_parse(&rows[(*n)++].pair, name))
-            return weir_error_set(error, WEIR_EINVAL, "--formats: \"%s\" is no KV format; kv.format in --help-config lists them", name);
+            return weir_error_set(
+                error, WEIR_EINVAL,
+                "--formats: \"%s\" is no KV format; kv.format in --help-config lists them", name);
         if (at[length] == '\0') return WEIR_OK;
         at += length + 1;
     }
@@ -81,18 +86,21 @@ static void list_all(format_row *rows, int32_t *n, const weir_shape *shape)
     enum { MIXED = sizeof mixed / sizeof mixed[0] };
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT + MIXED; f++) {
         const weir_kv_format format = (weir_kv_format)f;
-        const weir_kv_pair   pair = f < WEIR_KV_FORMAT_COUNT ? (weir_kv_pair){ format, format } : mixed[f - WEIR_KV_FORMAT_COUNT];
-        if (weir_kv_pair_check(pair, shape->head_dim, shape->head_dim, "", NULL) == WEIR_OK) rows[(*n)++].pair = pair;
+        const weir_kv_pair   pair = f < WEIR_KV_FORMAT_COUNT ? (weir_kv_pair){ format, format }
+                                                             : mixed[f - WEIR_KV_FORMAT_COUNT];
+        if (weir_kv_pair_check(pair, shape->head_dim, shape->head_dim, "", NULL) == WEIR_OK)
+            rows[(*n)++].pair = pair;
     }
 }
 
 static void print_header(const item_files *files)
 {
-    (void)printf("%-16s %11s %11s %9s %10s %10s %10s %10s", "format", "bytes/token", "perplexity", "change", "KL mean", "KL 99 %",
-                 "KL most", "same token");
+    (void)printf("%-16s %11s %11s %9s %10s %10s %10s %10s", "format", "bytes/token", "perplexity",
+                 "change", "KL mean", "KL 99 %", "KL most", "same token");
     for (int32_t i = 0; i < files->n; i++) {
         const char *const name = file_name(files->paths[i]);
-        (void)printf(" %*.*s", TITLE, (int)(strcspn(name, ".") < TITLE ? strcspn(name, ".") : TITLE), name);
+        (void)printf(" %*.*s", TITLE,
+                     (int)(strcspn(name, ".") < TITLE ? strcspn(name, ".") : TITLE), name);
     }
     (void)printf("\n");
 }
@@ -102,10 +110,12 @@ static void print_row(const table *t, const format_row *row)
     char                         name[WEIR_KV_PAIR_TEXT], right[TITLE + 10];
     const weir_kv_quality *const q = &row->quality;
     weir_kv_pair_print(name, row->pair);
-    (void)printf("%-16s %11lld %11.4f %+7.3f %% %10.2e %10.2e %10.2e %8.2f %%", name, (long long)q->bytes, q->perplexity,
-                 100.0 * (q->perplexity / t->reference - 1.0), q->kl_mean, q->kl_99, q->kl_most, 100.0 * q->same_best);
+    (void)printf("%-16s %11lld %11.4f %+7.3f %% %10.2e %10.2e %10.2e %8.2f %%", name,
+                 (long long)q->bytes, q->perplexity, 100.0 * (q->perplexity / t->reference - 1.0),
+                 q->kl_mean, q->kl_99, q->kl_most, 100.0 * q->same_best);
     for (int32_t i = 0; i < t->files.n; i++) {
-        (void)snprintf(right, sizeof right, "%d/%d", (int)row->scores[i].n_right, (int)row->scores[i].n_items);
+        (void)snprintf(right, sizeof right, "%d/%d", (int)row->scores[i].n_right,
+                       (int)row->scores[i].n_items);
         (void)printf(" %*s", TITLE, right);
     }
     (void)printf("\n");
@@ -118,52 +128,60 @@ static json_t *row_json(const table *t, const format_row *row)
     const weir_kv_quality *const q = &row->quality;
     weir_kv_pair_print(name, row->pair);
     json_t *const out =
-        json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "format", name, "k_format", weir_kv_format_name(row->pair.k), "v_format",
-                  weir_kv_format_name(row->pair.v), "bytes_per_token", (json_int_t)q->bytes, "perplexity", q->perplexity, "kl_mean",
+        json_pack("{s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f}", "format", name, "k_format",
+                  weir_kv_format_name(row->pair.k), "v_format", weir_kv_format_name(row->pair.v),
+                  "bytes_per_token", (json_int_t)q->bytes, "perplexity", q->perplexity, "kl_mean",
                   q->kl_mean, "kl_99", q->kl_99, "kl_max", q->kl_most, "same_token", q->same_best);
     if (t->files.n == 0) return out;
     json_t *const files = json_array();
     for (int32_t i = 0; i < t->files.n; i++) {
         const score *const one = &row->scores[i];
-        (void)json_array_append_new(files,
-                                    json_pack("{s:s, s:i, s:i, s:f}", "file", file_name(t->files.paths[i]), "right", (int)one->n_right,
-                                              "items", (int)one->n_items, "accuracy", (double)one->n_right / (double)one->n_items));
+        (void)json_array_append_new(
+            files, json_pack("{s:s, s:i, s:i, s:f}", "file", file_name(t->files.paths[i]), "right",
+                             (int)one->n_right, "items", (int)one->n_items, "accuracy",
+                             (double)one->n_right / (double)one->n_items));
     }
     (void)json_object_set_new(out, "retrieval", files);
     return out;
 }
 
-static weir_status measure_texts(table *t, const weir_engine *engine, const weir_kv_quality_task *task, weir_kv_choice choice, bool prints,
-                                 weir_error *error)
+static weir_status measure_texts(table *t, const weir_engine *engine,
+                                 const weir_kv_quality_task *task, weir_kv_choice choice,
+                                 bool prints, weir_error *error)
 {
     const weir_kv_pair f32 = { WEIR_KV_F32, WEIR_KV_F32 };
     weir_kv_quality    reference;
-    WEIR_TRY(weir_eval_kv_quality(&reference, &t->n_scored, engine, task, &(weir_kv_choice){ .rest = f32, .wide = f32 }, error));
+    WEIR_TRY(weir_eval_kv_quality(&reference, &t->n_scored, engine, task,
+                                  &(weir_kv_choice){ .rest = f32, .wide = f32 }, error));
     t->reference = reference.perplexity;
     if (prints) print_header(&t->files);
     for (int32_t i = 0; i < t->n; i++) {
         choice.rest = t->rows[i].pair;
-        WEIR_TRY(weir_eval_kv_quality(&t->rows[i].quality, &t->n_scored, engine, task, &choice, error));
+        WEIR_TRY(
+            weir_eval_kv_quality(&t->rows[i].quality, &t->n_scored, engine, task, &choice, error));
         if (prints) print_row(t, &t->rows[i]);
     }
     return WEIR_OK;
 }
 
-static weir_status run_texts(table *t, const weir_engine *engine, const weir_arguments *arguments, int32_t window, bool prints,
-                             weir_error *error)
+static weir_status run_texts(table *t, const weir_engine *engine, const weir_arguments *arguments,
+                             int32_t window, bool prints, weir_error *error)
 {
     weir_ids             text = { 0 };
     size_t               n_bytes;
     const char *const    list = weir_argument(arguments, "formats");
-    weir_kv_quality_task task = { &text, window, (int32_t)weir_argument_int(arguments, "limit", 0) };
-    weir_kv_choice       choice = { .n_wide = arguments->config.kv.wide_layers, .n_wide_tokens = arguments->config.kv.wide_sinks };
+    weir_kv_quality_task task = { &text, window,
+                                  (int32_t)weir_argument_int(arguments, "limit", 0) };
+    weir_kv_choice       choice = { .n_wide = arguments->config.kv.wide_layers,
+                                    .n_wide_tokens = arguments->config.kv.wide_sinks };
     if (!weir_kv_pair_parse(&choice.wide, arguments->config.kv.wide_format))
         return weir_error_set(error, WEIR_EINVAL, "kv.wide_format: no KV format");
     if (list != NULL)
         WEIR_TRY(parse_list(t->rows, &t->n, list, error));
     else
         list_all(t->rows, &t->n, weir_model_shape(weir_engine_model(engine)));
-    weir_status status = weir_eval_tokens(&text, &n_bytes, engine, weir_argument(arguments, "text"), error);
+    weir_status status =
+        weir_eval_tokens(&text, &n_bytes, engine, weir_argument(arguments, "text"), error);
     if (status == WEIR_OK) status = measure_texts(t, engine, &task, choice, prints, error);
     weir_ids_free(&text);
     return status;
@@ -209,14 +227,18 @@ static int run_items(table *t, const weir_config *config, bool prints)
 static int print_end(const table *t, int32_t window, bool as_json)
 {
     if (!as_json) {
-        (void)printf("%lld tokens in windows of %d, against f32 (perplexity %.4f); KL in nats%s\n", (long long)t->n_scored, (int)window,
-                     t->reference, t->files.n > 0 ? "; right answers of those asked" : "");
+        (void)printf("%lld tokens in windows of %d, against f32 (perplexity %.4f); KL in nats%s\n",
+                     (long long)t->n_scored, (int)window, t->reference,
+                     t->files.n > 0 ? "; right answers of those asked" : "");
         return WEIR_EXIT_OK;
     }
-    json_t *const out = json_pack("{s:i, s:[], s:f, s:I}", "window", (int)window, "rows", "perplexity_f32", t->reference, "scored",
-                                  (json_int_t)t->n_scored);
-    for (int32_t i = 0; i < t->n; i++) (void)json_array_append_new(json_object_get(out, "rows"), row_json(t, &t->rows[i]));
-    const bool written = json_dumpf(out, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0 && puts("") >= 0;
+    json_t *const out =
+        json_pack("{s:i, s:[], s:f, s:I}", "window", (int)window, "rows", "perplexity_f32",
+                  t->reference, "scored", (json_int_t)t->n_scored);
+    for (int32_t i = 0; i < t->n; i++)
+        (void)json_array_append_new(json_object_get(out, "rows"), row_json(t, &t->rows[i]));
+    const bool written =
+        json_dumpf(out, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0 && puts("") >= 0;
     json_decref(out);
     return written ? WEIR_EXIT_OK : WEIR_EXIT_FAILED;
 }
@@ -249,7 +271,8 @@ int weir_run_eval_kv_quality(const weir_arguments *arguments)
 {
     weir_error   error = { 0 };
     table *const t = calloc(1, sizeof *t);
-    if (t == NULL) return weir_fail(weir_error_set(&error, WEIR_ENOMEM, "no memory for the table"), &error);
+    if (t == NULL)
+        return weir_fail(weir_error_set(&error, WEIR_ENOMEM, "no memory for the table"), &error);
     const int code = run_table(t, arguments);
     free(t);
     return code;

@@ -6,11 +6,14 @@ int weir_print_plan(const weir_config *config, bool json)
     weir_plan         plan;
     weir_error        error = { 0 };
     weir_buffer       text = { 0 };
-    const weir_status status =
-        weir_engine_plan(&plan, &(weir_engine_options){ .config = config, .with_service = true, .with_server = true }, &error);
+    const weir_status status = weir_engine_plan(
+        &plan,
+        &(weir_engine_options){ .config = config, .with_service = true, .with_server = true },
+        &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
-    const weir_status printed = json ? weir_plan_print_json(&plan, &text) : weir_plan_print(&plan, &text);
-    const int         code = printed == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
+    const weir_status printed =
+        json ? weir_plan_print_json(&plan, &text) : weir_plan_print(&plan, &text);
+    const int code = printed == WEIR_OK ? weir_print(&text) : WEIR_EXIT_FAILED;
     weir_buffer_free(&text);
     return code;
 }
@@ -18,9 +21,11 @@ int weir_print_plan(const weir_config *config, bool json)
 /* Options that mean nothing to a plan. */
 static weir_status refuse_report_options(const weir_arguments *arguments, weir_error *error)
 {
-    static const char *const names[] = { "shape", "format", "batch", "bandwidth", "weights", "assumptions", "svg" };
+    static const char *const names[] = { "shape",   "format",      "batch", "bandwidth",
+                                         "weights", "assumptions", "svg" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (weir_argument_given(arguments, names[i])) return weir_error_set(error, WEIR_ECONFIG, "--%s belongs to --report", names[i]);
+        if (weir_argument_given(arguments, names[i]))
+            return weir_error_set(error, WEIR_ECONFIG, "--%s belongs to --report", names[i]);
     return WEIR_OK;
 }
 
@@ -33,7 +38,11 @@ int weir_run_plan(const weir_arguments *arguments)
     weir_status  status = refuse_report_options(arguments, &error);
     const size_t n = weir_argument_numbers(arguments, "context", contexts);
     if (status == WEIR_OK && n > 1)
-        status = weir_error_set(&error, WEIR_ECONFIG, "--context: a plan has one window; a list belongs to --report");
-    if (status == WEIR_OK && n == 1) status = weir_config_set_key(&config, "model.context", weir_argument(arguments, "context"), &error);
-    return status == WEIR_OK ? weir_print_plan(&config, weir_argument_given(arguments, "json")) : weir_fail(status, &error);
+        status = weir_error_set(&error, WEIR_ECONFIG,
+                                "--context: a plan has one window; a list belongs to --report");
+    if (status == WEIR_OK && n == 1)
+        status = weir_config_set_key(&config, "model.context", weir_argument(arguments, "context"),
+                                     &error);
+    return status == WEIR_OK ? weir_print_plan(&config, weir_argument_given(arguments, "json"))
+                             : weir_fail(status, &error);
 }

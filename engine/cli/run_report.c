@@ -19,13 +19,16 @@ typedef struct request {
 
 /* Calls `add` with each name of a list; ECONFIG when one is empty or too long. */
 static weir_status each_name(request *r, const char *option, const char *list,
-                             weir_status (*add)(request *r, const char *name, weir_error *error), weir_error *error)
+                             weir_status (*add)(request *r, const char *name, weir_error *error),
+                             weir_error *error)
 {
     for (;; list++) {
         char         name[64];
         const size_t length = strcspn(list, ",");
         if (length == 0 || length >= sizeof name)
-            return weir_error_set(error, WEIR_ECONFIG, "--%s: must be names of at most 63 letters, separated by commas", option);
+            return weir_error_set(error, WEIR_ECONFIG,
+                                  "--%s: must be names of at most 63 letters, separated by commas",
+                                  option);
         memcpy(name, list, length);
         name[length] = '\0';
         const weir_status status = add(r, name, error);
@@ -37,7 +40,8 @@ static weir_status each_name(request *r, const char *option, const char *list,
 
 static weir_status add_shape(request *r, const char *name, weir_error *error)
 {
-    if (r->report.n_shapes == WEIR_REPORT_LIST) return weir_error_set(error, WEIR_ECONFIG, "at most %d", (int)WEIR_REPORT_LIST);
+    if (r->report.n_shapes == WEIR_REPORT_LIST)
+        return weir_error_set(error, WEIR_ECONFIG, "at most %d", (int)WEIR_REPORT_LIST);
     WEIR_TRY(weir_report_shape_find(&r->shapes[r->report.n_shapes], name, error));
     r->report.n_shapes++;
     return WEIR_OK;
@@ -46,7 +50,8 @@ static weir_status add_shape(request *r, const char *name, weir_error *error)
 static weir_status add_format(request *r, const char *name, weir_error *error)
 {
     weir_report *const report = &r->report;
-    if (report->n_formats == WEIR_REPORT_LIST) return weir_error_set(error, WEIR_ECONFIG, "at most %d", (int)WEIR_REPORT_LIST);
+    if (report->n_formats == WEIR_REPORT_LIST)
+        return weir_error_set(error, WEIR_ECONFIG, "at most %d", (int)WEIR_REPORT_LIST);
     const weir_kv_format found = weir_kv_format_named(name);
     if (found != WEIR_KV_FORMAT_COUNT) {
         report->formats[report->n_formats++] = found;
@@ -55,18 +60,23 @@ static weir_status add_format(request *r, const char *name, weir_error *error)
     char   names[200] = "";
     size_t at = 0;
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++) {
-        const int n = snprintf(names + at, sizeof names - at, "%s%s", f > 0 ? ", " : "", weir_kv_format_name((weir_kv_format)f));
+        const int n = snprintf(names + at, sizeof names - at, "%s%s", f > 0 ? ", " : "",
+                               weir_kv_format_name((weir_kv_format)f));
         if (n > 0 && (size_t)n < sizeof names - at) at += (size_t)n;
     }
-    return weir_error_set(error, WEIR_ECONFIG, "no KV format is called \"%s\"; there are %s", name, names);
+    return weir_error_set(error, WEIR_ECONFIG, "no KV format is called \"%s\"; there are %s", name,
+                          names);
 }
 
-static size_t positive_numbers(const weir_arguments *arguments, const char *option, int64_t *out, weir_status *status, weir_error *error)
+static size_t positive_numbers(const weir_arguments *arguments, const char *option, int64_t *out,
+                               weir_status *status, weir_error *error)
 {
     int64_t      numbers[WEIR_OPTION_NUMBERS] = { 0 };
     const size_t n = weir_argument_numbers(arguments, option, numbers);
     for (size_t i = 0; i < n; i++) {
-        if (numbers[i] < 1) *status = weir_error_set(error, WEIR_ECONFIG, "--%s: a report needs numbers of at least 1", option);
+        if (numbers[i] < 1)
+            *status = weir_error_set(error, WEIR_ECONFIG,
+                                     "--%s: a report needs numbers of at least 1", option);
         out[i] = numbers[i];
     }
     return n;
@@ -82,7 +92,8 @@ static weir_status read_lists(request *r, const weir_arguments *arguments, weir_
     report->n_contexts = positive_numbers(arguments, "context", report->contexts, &status, error);
     report->n_batches = positive_numbers(arguments, "batch", report->batches, &status, error);
     report->n_bandwidths = positive_numbers(arguments, "bandwidth", bandwidths, &status, error);
-    for (size_t i = 0; i < report->n_bandwidths; i++) report->bandwidths[i] = (double)bandwidths[i] * 1e9;
+    for (size_t i = 0; i < report->n_bandwidths; i++)
+        report->bandwidths[i] = (double)bandwidths[i] * 1e9;
     return status;
 }
 
@@ -90,10 +101,13 @@ static weir_status read_lists(request *r, const weir_arguments *arguments, weir_
 
 static weir_status read_assumptions(request *r, const weir_arguments *arguments, weir_error *error)
 {
-    const char *const name = weir_argument(arguments, "assumptions"), *const weights = weir_argument(arguments, "weights");
+    const char *const name = weir_argument(arguments, "assumptions"), *const weights =
+                                                                          weir_argument(arguments,
+                                                                                        "weights");
     const bool seed = name != NULL && strcmp(name, "seed") == 0;
     if (name != NULL && !seed && strcmp(name, "engine") != 0)
-        return weir_error_set(error, WEIR_ECONFIG, "--assumptions %.60s: must be engine or seed", name);
+        return weir_error_set(error, WEIR_ECONFIG, "--assumptions %.60s: must be engine or seed",
+                              name);
     r->assumptions = seed ? weir_report_seed : weir_report_engine;
     if (!seed) r->assumptions.chunk = arguments->config.batch.chunk;
     r->report.assumptions = &r->assumptions;
@@ -107,7 +121,9 @@ static weir_status read_assumptions(request *r, const weir_arguments *arguments,
         return WEIR_OK;
     }
     return weir_error_set(error, WEIR_ECONFIG,
-                          "--weights %.60s: no such type; there are bf16, f32, q8_0, q6_k, q5_k, q4_k, q4_0 and others", weights);
+                          "--weights %.60s: no such type; there are bf16, f32, q8_0, q6_k, q5_k, "
+                          "q4_k, q4_0 and others",
+                          weights);
 }
 
 static weir_status add_model(request *r, const weir_config *config, weir_error *error)
@@ -150,8 +166,10 @@ static weir_status read_shapes(request *r, const weir_arguments *arguments, weir
     const char *const names = weir_argument(arguments, "shape");
     r->report.shapes = r->shapes;
     r->report.known = r->known;
-    for (const weir_report_file *file = weir_report_files; file->name != NULL && r->report.n_known < WEIR_REPORT_LIST; file++)
-        WEIR_TRY(weir_report_shape_read(&r->known[r->report.n_known++], file->name, file->text, error));
+    for (const weir_report_file *file = weir_report_files;
+         file->name != NULL && r->report.n_known < WEIR_REPORT_LIST; file++)
+        WEIR_TRY(
+            weir_report_shape_read(&r->known[r->report.n_known++], file->name, file->text, error));
     if (names != NULL && strcmp(names, "all") == 0) {
         memcpy(r->shapes, r->known, sizeof r->shapes);
         r->report.n_shapes = r->report.n_known;
@@ -190,8 +208,12 @@ static int report_on(request *r, const weir_arguments *arguments)
     if (status == WEIR_OK) status = weir_report_complete(&r->report, &error);
     if (status == WEIR_OK && plot != NULL) status = write_plot(&r->report, plot, &error);
     if (status != WEIR_OK) return weir_fail(status, &error);
-    status = weir_argument_given(arguments, "json") ? weir_report_json(&r->report, &text) : weir_report_text(&r->report, &text);
-    const int code = status == WEIR_OK ? weir_print(&text) : weir_fail(weir_error_set(&error, status, "no memory for the report"), &error);
+    status = weir_argument_given(arguments, "json") ? weir_report_json(&r->report, &text)
+                                                    : weir_report_text(&r->report, &text);
+    const int code =
+        status == WEIR_OK
+            ? weir_print(&text)
+            : weir_fail(weir_error_set(&error, status, "no memory for the report"), &error);
     weir_buffer_free(&text);
     return code;
 }
@@ -200,7 +222,8 @@ int weir_run_report(const weir_arguments *arguments)
 {
     weir_error     error = { 0 };
     request *const r = calloc(1, sizeof *r);
-    if (r == NULL) return weir_fail(weir_error_set(&error, WEIR_ENOMEM, "no memory for a report"), &error);
+    if (r == NULL)
+        return weir_fail(weir_error_set(&error, WEIR_ENOMEM, "no memory for a report"), &error);
     const int code = report_on(r, arguments);
     free(r);
     return code;

@@ -12,26 +12,32 @@
 
 enum { MAX_MESSAGES = 64 << 20 };
 
-static weir_status open_tokenizer(weir_tensor_directory **directory, weir_tokenizer **tokenizer, const weir_config *config,
-                                  weir_error *error)
+static weir_status open_tokenizer(weir_tensor_directory **directory, weir_tokenizer **tokenizer,
+                                  const weir_config *config, weir_error *error)
 {
     WEIR_TRY(weir_tensor_directory_open(directory, config->model.path, error));
     return weir_tokenizer_open(tokenizer, *directory, error);
 }
 
 /* One line of JSON; the text is what the ids decode to. */
-static weir_status print_line(const weir_tokenizer *tokenizer, const char *line, size_t length, weir_error *error)
+static weir_status print_line(const weir_tokenizer *tokenizer, const char *line, size_t length,
+                              weir_error *error)
 {
     weir_ids    ids = { 0 };
     weir_buffer text = { 0 };
-    weir_status status = weir_tokenizer_encode(tokenizer, &ids, line, length, &(weir_encode_options){ .parse_special = true }, error);
-    if (status == WEIR_OK) status = weir_tokenizer_decode(tokenizer, &text, ids.data, ids.count, false);
+    weir_status status = weir_tokenizer_encode(
+        tokenizer, &ids, line, length, &(weir_encode_options){ .parse_special = true }, error);
+    if (status == WEIR_OK)
+        status = weir_tokenizer_decode(tokenizer, &text, ids.data, ids.count, false);
     json_t *const list = json_array();
-    for (size_t i = 0; i < ids.count; i++) (void)json_array_append_new(list, json_integer(ids.data[i]));
-    json_t *const out = json_pack("{s:o, s:s%}", "ids", list, "text", text.data != NULL ? text.data : "", text.size);
-    char *const dumped = out != NULL ? weir_json_text(out, JSON_COMPACT) : NULL;
+    for (size_t i = 0; i < ids.count; i++)
+        (void)json_array_append_new(list, json_integer(ids.data[i]));
+    json_t *const out = json_pack("{s:o, s:s%}", "ids", list, "text",
+                                  text.data != NULL ? text.data : "", text.size);
+    char *const   dumped = out != NULL ? weir_json_text(out, JSON_COMPACT) : NULL;
     json_decref(out);
-    if (status == WEIR_OK && (dumped == NULL || puts(dumped) < 0)) status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
+    if (status == WEIR_OK && (dumped == NULL || puts(dumped) < 0))
+        status = weir_error_set(error, WEIR_EIO, "cannot write to stdout");
     weir_memory_give(dumped);
     weir_buffer_free(&text);
     weir_ids_free(&ids);
@@ -46,10 +52,12 @@ int weir_run_tokenize(const weir_arguments *arguments)
     char                  *line = NULL;
     size_t                 capacity = 0;
     ssize_t                n;
-    weir_status            status = open_tokenizer(&directory, &tokenizer, &arguments->config, &error);
+    weir_status status = open_tokenizer(&directory, &tokenizer, &arguments->config, &error);
     while (status == WEIR_OK && (n = getline(&line, &capacity, stdin)) >= 0)
-        status = print_line(tokenizer, line, (size_t)n - (n > 0 && line[n - 1] == '\n' ? 1 : 0), &error);
-    if (status == WEIR_OK && fflush(stdout) != 0) status = weir_error_set(&error, WEIR_EIO, "cannot write to stdout");
+        status =
+            print_line(tokenizer, line, (size_t)n - (n > 0 && line[n - 1] == '\n' ? 1 : 0), &error);
+    if (status == WEIR_OK && fflush(stdout) != 0)
+        status = weir_error_set(&error, WEIR_EIO, "cannot write to stdout");
     free(line);
     weir_tokenizer_close(tokenizer);
     weir_tensor_directory_close(directory);
@@ -64,13 +72,17 @@ int weir_run_render(const weir_arguments *arguments)
     json_t                *messages = NULL;
     weir_buffer            text = { 0 };
     weir_error             error = { 0 };
-    weir_status            status = open_tokenizer(&directory, &tokenizer, &arguments->config, &error);
-    const char *const      source = status == WEIR_OK ? weir_tokenizer_chat_template(tokenizer) : NULL;
+    weir_status       status = open_tokenizer(&directory, &tokenizer, &arguments->config, &error);
+    const char *const source = status == WEIR_OK ? weir_tokenizer_chat_template(tokenizer) : NULL;
     if (status == WEIR_OK && source == NULL)
-        status = weir_error_set(&error, WEIR_EUNSUPPORTED, "%s: no chat template", arguments->config.model.path);
+        status = weir_error_set(&error, WEIR_EUNSUPPORTED, "%s: no chat template",
+                                arguments->config.model.path);
     if (status == WEIR_OK) status = weir_chat_template_open(&chat, source, strlen(source), &error);
-    if (status == WEIR_OK) status = weir_json_read_input(&messages, weir_argument(arguments, "messages"), MAX_MESSAGES, &error);
-    if (status == WEIR_OK) status = weir_prompt_render(NULL, &text, tokenizer, chat, messages, &error);
+    if (status == WEIR_OK)
+        status = weir_json_read_input(&messages, weir_argument(arguments, "messages"), MAX_MESSAGES,
+                                      &error);
+    if (status == WEIR_OK)
+        status = weir_prompt_render(NULL, &text, tokenizer, chat, messages, &error);
     const int code = status == WEIR_OK ? weir_print(&text) : weir_fail(status, &error);
     weir_buffer_free(&text);
     json_decref(messages);

@@ -99,11 +99,14 @@ static int add_arguments(scmp_filter_ctx filter)
 weir_status weir_filter_enter(weir_error *error)
 {
     const scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-    if (filter == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the filter of system calls");
+    if (filter == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the filter of system calls");
     int why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1);
     if (why == 0) why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_NNP, 1);
     if (why == 0) why = seccomp_attr_set(filter, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    if (why == 0) why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE, 2); /* a tree: some 8 comparisons for each call */
+    if (why == 0)
+        why = seccomp_attr_set(filter, SCMP_FLTATR_CTL_OPTIMIZE,
+                               2); /* a tree: some 8 comparisons for each call */
     if (why == 0) why = add_names(filter, SCMP_ACT_ALLOW, allowed, COUNT(allowed));
     if (why == 0) why = add_names(filter, SCMP_ACT_KILL_PROCESS, deadly, COUNT(deadly));
     if (why == 0) why = add_arguments(filter);
@@ -111,6 +114,7 @@ weir_status weir_filter_enter(weir_error *error)
     seccomp_release(filter);
     if (why == 0) return WEIR_OK;
     return weir_error_set(error, WEIR_EUNSUPPORTED,
-                          "server.sandbox = \"strict\": the kernel takes no filter of system calls (%s); set it to \"auto\"",
+                          "server.sandbox = \"strict\": the kernel takes no filter of system calls "
+                          "(%s); set it to \"auto\"",
                           strerror(why < 0 ? -why : why));
 }

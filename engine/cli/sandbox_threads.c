@@ -16,7 +16,8 @@
 #include "engine/cli/sandbox.h"
 
 enum { MOST_THREADS = 1 << 16, PASSES = 64 };
-static const int64_t patience_ns = INT64_C(10000000000); /* for one thread; a stopped one never answers */
+static const int64_t patience_ns =
+    INT64_C(10000000000); /* for one thread; a stopped one never answers */
 
 static int (*running_action)(int argument);
 static int        running_argument;
@@ -52,11 +53,15 @@ static weir_status act_in(pid_t id, int number, weir_error *error)
     const pid_t   process = getpid();
     const int64_t deadline = weir_clock_ns() + patience_ns;
     if (syscall(SYS_tgkill, process, id, number) != 0)
-        return errno == ESRCH ? WEIR_OK
-                              : weir_error_set(error, WEIR_EIO, "thread %d cannot enter the sandbox: %s", (int)id, strerror(errno));
+        return errno == ESRCH
+                   ? WEIR_OK
+                   : weir_error_set(error, WEIR_EIO, "thread %d cannot enter the sandbox: %s",
+                                    (int)id, strerror(errno));
     while (atomic_load(&done) == before) {
         if (syscall(SYS_tgkill, process, id, 0) != 0) return WEIR_OK; /* it ended first */
-        if (weir_clock_ns() > deadline) return weir_error_set(error, WEIR_EIO, "thread %d does not enter the sandbox within 10 s", (int)id);
+        if (weir_clock_ns() > deadline)
+            return weir_error_set(error, WEIR_EIO,
+                                  "thread %d does not enter the sandbox within 10 s", (int)id);
         (void)nanosleep(&(struct timespec){ .tv_nsec = 100000 }, NULL);
     }
     return WEIR_OK;
@@ -66,7 +71,8 @@ static weir_status act_in(pid_t id, int number, weir_error *error)
 static weir_status pass(threads *seen, int number, int *found, weir_error *error)
 {
     DIR *const tasks = opendir("/proc/self/task");
-    if (tasks == NULL) return weir_error_set(error, WEIR_EIO, "/proc/self/task: %s", strerror(errno));
+    if (tasks == NULL)
+        return weir_error_set(error, WEIR_EIO, "/proc/self/task: %s", strerror(errno));
     weir_status status = WEIR_OK;
     *found = 0;
     for (const struct dirent *entry; status == WEIR_OK && (entry = readdir(tasks)) != NULL;) {
@@ -86,7 +92,8 @@ static weir_status act_in_all(threads *seen, int number, weir_error *error)
     seen->ids[seen->n++] = (pid_t)syscall(SYS_gettid);
     for (int i = 0; found > 0; i++) {
         if (i == PASSES || seen->n == MOST_THREADS)
-            return weir_error_set(error, WEIR_EIO, "threads start faster than they can enter the sandbox");
+            return weir_error_set(error, WEIR_EIO,
+                                  "threads start faster than they can enter the sandbox");
         WEIR_TRY(pass(seen, number, &found, error));
     }
     act(number);
@@ -99,18 +106,22 @@ weir_status weir_each_thread(int (*action)(int argument), int argument, weir_err
     const struct sigaction mine = { .sa_handler = act, .sa_flags = SA_RESTART };
     struct sigaction       before;
     threads                seen = { .ids = malloc(MOST_THREADS * sizeof *seen.ids) };
-    if (seen.ids == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to enter the sandbox");
+    if (seen.ids == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory to enter the sandbox");
     running_action = action;
     running_argument = argument;
     atomic_store(&problem, 0);
     if (sigaction(number, &mine, &before) != 0) {
         free(seen.ids);
-        return weir_error_set(error, WEIR_EIO, "signal %d cannot be caught: %s", number, strerror(errno));
+        return weir_error_set(error, WEIR_EIO, "signal %d cannot be caught: %s", number,
+                              strerror(errno));
     }
     weir_status status = act_in_all(&seen, number, error);
     (void)sigaction(number, &before, NULL);
     free(seen.ids);
     const int why = atomic_load(&problem);
-    if (status == WEIR_OK && why != 0) status = weir_error_set(error, WEIR_EIO, "a thread cannot enter the sandbox: %s", strerror(why));
+    if (status == WEIR_OK && why != 0)
+        status =
+            weir_error_set(error, WEIR_EIO, "a thread cannot enter the sandbox: %s", strerror(why));
     return status;
 }

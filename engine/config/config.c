@@ -24,7 +24,8 @@ void weir_config_default(weir_config *config)
 
 static weir_status unknown_key(const char *path, weir_error *error)
 {
-    return weir_error_set(error, WEIR_ECONFIG, "unknown key \"%.100s\"; the nearest is \"%s\"", path, weir_key_nearest(path));
+    return weir_error_set(error, WEIR_ECONFIG, "unknown key \"%.100s\"; the nearest is \"%s\"",
+                          path, weir_key_nearest(path));
 }
 
 /* The line and column of `node` before a text that a callee wrote. */
@@ -35,10 +36,11 @@ static weir_status at_node(const weir_toml_node *node, const char *name, weir_er
     return weir_error_prefix(error, WEIR_ECONFIG, "%.300s:%u:%u", name, line, column);
 }
 
-static weir_status read_table(weir_config *config, const weir_toml_node *table, const char *prefix, const char *name, weir_error *error);
+static weir_status read_table(weir_config *config, const weir_toml_node *table, const char *prefix,
+                              const char *name, weir_error *error);
 
-static weir_status read_member(weir_config *config, const weir_toml_node *node, const char *prefix, const char *key_text, const char *name,
-                               weir_error *error)
+static weir_status read_member(weir_config *config, const weir_toml_node *node, const char *prefix,
+                               const char *key_text, const char *name, weir_error *error)
 {
     char path[PATH_BYTES];
     (void)snprintf(path, sizeof path, "%s%s%.200s", prefix, *prefix != '\0' ? "." : "", key_text);
@@ -51,17 +53,19 @@ static weir_status read_member(weir_config *config, const weir_toml_node *node, 
     else if (key != NULL && !(is_table && key->type == WEIR_KEY_PINS && member == NULL))
         status = weir_key_assign_node(key, member, config, node, error);
     else if (is_table && (key != NULL || weir_key_is_section(path) || weir_toml_size(node) > 0))
-        return read_table(config, node, path, name, error); /* a wrong table shows in its first key */
+        return read_table(config, node, path, name,
+                          error); /* a wrong table shows in its first key */
     else if (weir_key_is_section(path))
-        status =
-            weir_error_set(error, WEIR_ECONFIG, "%s must be a table of keys, not %s", path, weir_toml_type_name(weir_toml_type_of(node)));
+        status = weir_error_set(error, WEIR_ECONFIG, "%s must be a table of keys, not %s", path,
+                                weir_toml_type_name(weir_toml_type_of(node)));
     else
         status = unknown_key(path, error);
     return status == WEIR_OK ? WEIR_OK : at_node(node, name, error);
 }
 
 /* Recursion is bounded by the depth of the document; a path that is too long is cut, and is unknown then. */
-static weir_status read_table(weir_config *config, const weir_toml_node *table, const char *prefix, const char *name, weir_error *error)
+static weir_status read_table(weir_config *config, const weir_toml_node *table, const char *prefix,
+                              const char *name, weir_error *error)
 {
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         const char                 *key;
@@ -71,7 +75,8 @@ static weir_status read_table(weir_config *config, const weir_toml_node *table, 
     return WEIR_OK;
 }
 
-weir_status weir_config_parse(weir_config *config, const char *text, size_t length, const char *name, weir_error *error)
+weir_status weir_config_parse(weir_config *config, const char *text, size_t length,
+                              const char *name, weir_error *error)
 {
     weir_error own; /* prefixes need the text of the callee */
     if (error == NULL) error = &own;
@@ -98,31 +103,42 @@ static bool find_in(char path[PATH_MAX], const char *folder, const char *name)
     static const char *const suffixes[] = { "", ".toml" };
     for (size_t i = 0; i < 2; i++) {
         const bool whole = folder == NULL || name[0] == '/';
-        const int  n = snprintf(path, PATH_MAX, "%s%s%s%s", whole ? "" : folder, whole ? "" : "/", name, suffixes[i]);
+        const int  n = snprintf(path, PATH_MAX, "%s%s%s%s", whole ? "" : folder, whole ? "" : "/",
+                                name, suffixes[i]);
         if (n < PATH_MAX && weir_file_exists(path) && !weir_file_is_directory(path)) return true;
     }
     return false;
 }
 
-weir_status weir_config_load(weir_config *config, const char *name, const weir_config_search *search, weir_error *error)
+weir_status weir_config_load(weir_config *config, const char *name,
+                             const weir_config_search *search, weir_error *error)
 {
     char path[PATH_MAX];
-    if (*name == '\0') return weir_error_set(error, WEIR_ECONFIG, "the name of the configuration is empty");
+    if (*name == '\0')
+        return weir_error_set(error, WEIR_ECONFIG, "the name of the configuration is empty");
     bool found = find_in(path, search->folder, name);
-    for (size_t i = 0; i < search->n_folders && !found && name[0] != '/'; i++) found = find_in(path, search->folders[i], name);
+    for (size_t i = 0; i < search->n_folders && !found && name[0] != '/'; i++)
+        found = find_in(path, search->folders[i], name);
     if (!found)
-        return weir_error_set(error, WEIR_ENOTFOUND, "no configuration \"%.200s\" in %.300s%s%.300s, with or without \".toml\"", name,
-                              search->folder != NULL ? search->folder : "the working directory", search->n_folders > 0 ? " or in " : "",
-                              search->n_folders > 0 ? search->folders[0] : "");
+        return weir_error_set(
+            error, WEIR_ENOTFOUND,
+            "no configuration \"%.200s\" in %.300s%s%.300s, with or without \".toml\"", name,
+            search->folder != NULL ? search->folder : "the working directory",
+            search->n_folders > 0 ? " or in " : "",
+            search->n_folders > 0 ? search->folders[0] : "");
     weir_buffer text = { 0 };
     weir_status status = weir_file_read(&text, path, WEIR_TOML_BYTES, error);
-    if (status == WEIR_EFORMAT) status = weir_error_set(error, WEIR_ECONFIG, "%.300s:1:1: longer than 1 MiB", path);
-    if (status == WEIR_OK) status = weir_config_parse(config, text.data != NULL ? text.data : "", text.size, path, error);
+    if (status == WEIR_EFORMAT)
+        status = weir_error_set(error, WEIR_ECONFIG, "%.300s:1:1: longer than 1 MiB", path);
+    if (status == WEIR_OK)
+        status =
+            weir_config_parse(config, text.data != NULL ? text.data : "", text.size, path, error);
     weir_buffer_free(&text);
     return status;
 }
 
-weir_status weir_config_set_key(weir_config *config, const char *path, const char *value, weir_error *error)
+weir_status weir_config_set_key(weir_config *config, const char *path, const char *value,
+                                weir_error *error)
 {
     const char           *member;
     const weir_key *const key = weir_key_find(path, &member);
@@ -136,11 +152,13 @@ weir_status weir_config_set(weir_config *config, const char *assignment, weir_er
 {
     const char *const start = skip_spaces(assignment);
     const char *const equals = strchr(start, '=');
-    if (equals == NULL) return weir_error_set(error, WEIR_ECONFIG, "\"%.100s\": must be KEY=VALUE", assignment);
+    if (equals == NULL)
+        return weir_error_set(error, WEIR_ECONFIG, "\"%.100s\": must be KEY=VALUE", assignment);
     size_t length = (size_t)(equals - start);
     while (length > 0 && (start[length - 1] == ' ' || start[length - 1] == '\t')) length--;
     char path[PATH_BYTES];
-    if (length >= sizeof path) return weir_error_set(error, WEIR_ECONFIG, "\"%.60s...\": no key is so long", start);
+    if (length >= sizeof path)
+        return weir_error_set(error, WEIR_ECONFIG, "\"%.60s...\": no key is so long", start);
     (void)snprintf(path, sizeof path, "%.*s", (int)length, start);
     return weir_config_set_key(config, path, skip_spaces(equals + 1), error);
 }
@@ -148,14 +166,21 @@ weir_status weir_config_set(weir_config *config, const char *assignment, weir_er
 weir_status weir_config_check(const weir_config *config, weir_error *error)
 {
     if (config->batch.chunk % 64 != 0)
-        return weir_error_set(error, WEIR_ECONFIG, "batch.chunk = %lld: must be a multiple of 64", (long long)config->batch.chunk);
+        return weir_error_set(error, WEIR_ECONFIG, "batch.chunk = %lld: must be a multiple of 64",
+                              (long long)config->batch.chunk);
     if (config->server.api_key[0] != '\0' && config->server.api_key_file[0] != '\0')
-        return weir_error_set(error, WEIR_ECONFIG, "server.api_key and server.api_key_file: give one of them");
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "server.api_key and server.api_key_file: give one of them");
     if (config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
-        return weir_error_set(error, WEIR_ECONFIG, "sessions.dir: what is not kept cannot be saved; set kv.reuse = \"on\"");
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "sessions.dir: what is not kept cannot be saved; set kv.reuse = \"on\"");
     if (config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") != 0)
-        return weir_error_set(error, WEIR_ECONFIG, "states.dir: what is not kept cannot be gone on from; set kv.reuse = \"on\"");
+        return weir_error_set(
+            error, WEIR_ECONFIG,
+            "states.dir: what is not kept cannot be gone on from; set kv.reuse = \"on\"");
     if (config->states.dir[0] != '\0' && strcmp(config->states.dir, config->sessions.dir) == 0)
-        return weir_error_set(error, WEIR_ECONFIG, "states.dir and sessions.dir: give each a folder of its own");
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "states.dir and sessions.dir: give each a folder of its own");
     return WEIR_OK;
 }

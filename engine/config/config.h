@@ -27,7 +27,7 @@ typedef struct weir_config {
     struct {
         weir_config_text path, name, arch_dir, arch, adapter;
         int64_t          context;
-    } model;  /* path "": the bundled demo */
+    } model; /* path "": the bundled demo */
     struct {
         int64_t          host, device, disk, snapshots;
         weir_config_text disk_dir;
@@ -48,12 +48,12 @@ typedef struct weir_config {
     } batch;
     struct {
         double  temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-        int64_t top_k, max_tokens, seed;                                       /* seed -1: a new one for every request */
+        int64_t top_k, max_tokens, seed; /* seed -1: a new one for every request */
     } sampling;
     struct {
         weir_config_text host, api_key, api_key_file, allowed_hosts, allowed_origins;
-        int64_t          port, body_limit, header_limit, max_connections, connections_per_address, header_timeout_ms, read_timeout_ms,
-            write_timeout_ms, drain_timeout_ms, ping_ms;
+        int64_t          port, body_limit, header_limit, max_connections, connections_per_address,
+            header_timeout_ms, read_timeout_ms, write_timeout_ms, drain_timeout_ms, ping_ms;
         int64_t          kv_per_request, kv_per_key;
         bool             insecure;
         weir_config_text sandbox, on_overflow, metrics_compat, reasoning_field;
@@ -79,7 +79,8 @@ typedef struct weir_config {
 
 /* Where --config NAME is looked for. All borrowed. */
 typedef struct weir_config_search {
-    const char        *folder;  /* the caller's: relative names start here; NULL: the process's working directory */
+    const char *
+        folder; /* the caller's: relative names start here; NULL: the process's working directory */
     const char *const *folders; /* [n_folders] of shipped configurations, tried in order after it */
     size_t             n_folders;
 } weir_config_search;
@@ -87,12 +88,16 @@ typedef struct weir_config_search {
 void weir_config_default(weir_config *config);
 /* Reads a TOML file over *config, which stays as it was on failure. `name` is tried as a path, then in search->folders, each as it is
  * and with ".toml". ECONFIG with file, line and column; ENOTFOUND names the places. */
-WEIR_MUST_CHECK weir_status weir_config_load(weir_config *config, const char *name, const weir_config_search *search, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_config_load(weir_config *config, const char *name,
+                                             const weir_config_search *search, weir_error *error);
 /* The same from memory; `name` is for messages. */
-WEIR_MUST_CHECK weir_status weir_config_parse(weir_config *config, const char *text, size_t length, const char *name, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_config_parse(weir_config *config, const char *text, size_t length,
+                                              const char *name, weir_error *error);
 /* "kv.policy.name=full"; values as in TOML, quotes optional. */
-WEIR_MUST_CHECK weir_status weir_config_set(weir_config *config, const char *assignment, weir_error *error);
-WEIR_MUST_CHECK weir_status weir_config_set_key(weir_config *config, const char *path, const char *value, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_config_set(weir_config *config, const char *assignment,
+                                            weir_error *error);
+WEIR_MUST_CHECK weir_status weir_config_set_key(weir_config *config, const char *path,
+                                                const char *value, weir_error *error);
 /* "~" and "~/..." with $HOME before them, other paths as they are. ECONFIG: HOME is not set, or the
  * path is too long. */
 WEIR_MUST_CHECK weir_status weir_config_path(char *out, size_t room, const char *path,

@@ -19,14 +19,14 @@
 
 static const weir_key keys[] = {
 #define SECTION(name, text) { .type = WEIR_KEY_SECTION, .path = #name, .help = (text) },
-#define KEY(kind, field, value, low, high, words, text)                                                                                    \
-    { .type = WEIR_KEY_##kind,                                                                                                             \
-      .path = #field,                                                                                                                      \
-      .initial = (value),                                                                                                                  \
-      .offset = offsetof(weir_config, FIELD_##kind(field)),                                                                                \
-      .min = (low),                                                                                                                        \
-      .max = (high),                                                                                                                       \
-      .allowed = (words),                                                                                                                  \
+#define KEY(kind, field, value, low, high, words, text)                                            \
+    { .type = WEIR_KEY_##kind,                                                                     \
+      .path = #field,                                                                              \
+      .initial = (value),                                                                          \
+      .offset = offsetof(weir_config, FIELD_##kind(field)),                                        \
+      .min = (low),                                                                                \
+      .max = (high),                                                                               \
+      .allowed = (words),                                                                          \
       .help = (text) },
 #include "engine/config/keys.inc"
 #undef SECTION
@@ -45,8 +45,10 @@ static const weir_key keys[] = {
 #define POINTER_PAIR weir_config_text *
 #define POINTER_PINS weir_config_pin(*)[WEIR_CONFIG_PINS]
 #define SECTION(name, text)
-#define KEY(kind, field, value, low, high, words, text)                                                                                    \
-    _Static_assert(_Generic(&((weir_config *)0)->FIELD_##kind(field), POINTER_##kind: 1, default: 0), "the type of " #field);
+#define KEY(kind, field, value, low, high, words, text)                                            \
+    _Static_assert(                                                                                \
+        _Generic(&((weir_config *)0)->FIELD_##kind(field), POINTER_##kind: 1, default: 0),         \
+        "the type of " #field);
 #include "engine/config/keys.inc"
 #undef SECTION
 #undef KEY
@@ -94,7 +96,8 @@ const char *weir_key_nearest(const char *path)
         size_t            distance = 2 * weir_edit_distance(path, keys[i].path);
         const char *const last = strrchr(keys[i].path, '.') + 1;
         if (strchr(path, '.') == NULL) {
-            const size_t by_last = 2 * weir_edit_distance(path, last) + 1; /* a whole path wins a draw */
+            const size_t by_last =
+                2 * weir_edit_distance(path, last) + 1; /* a whole path wins a draw */
             if (by_last < distance) distance = by_last;
         }
         if (distance >= best) continue;

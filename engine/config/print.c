@@ -30,7 +30,8 @@ static weir_status comment_words(weir_buffer *out, const char *text, const char 
     weir_status status = weir_buffer_text(&line, text);
     while (status == WEIR_OK && *words != '\0') {
         const size_t length = strcspn(words, "|");
-        status = weir_buffer_format(&line, " %.*s%s", (int)length, words, words[length] != '\0' ? "," : "");
+        status = weir_buffer_format(&line, " %.*s%s", (int)length, words,
+                                    words[length] != '\0' ? "," : "");
         words += length + (words[length] != '\0');
     }
     if (status == WEIR_OK) status = comment(out, line.data);
@@ -44,7 +45,10 @@ static const char *last_part(const char *path)
     return dot == NULL ? path : dot + 1;
 }
 
-static bool limits_matter(const weir_key *key) { return key->type == WEIR_KEY_INT || key->type == WEIR_KEY_FLOAT; }
+static bool limits_matter(const weir_key *key)
+{
+    return key->type == WEIR_KEY_INT || key->type == WEIR_KEY_FLOAT;
+}
 
 static weir_status describe_limits(const weir_key *key, weir_buffer *out)
 {
@@ -58,7 +62,8 @@ static weir_status describe_limits(const weir_key *key, weir_buffer *out)
 static weir_status describe_key(const weir_key *key, const weir_config *defaults, weir_buffer *out)
 {
     WEIR_TRY(comment(out, key->help));
-    if (key->type == WEIR_KEY_PINS) return weir_buffer_format(out, "# %s.OP: a text\n\n", key->path);
+    if (key->type == WEIR_KEY_PINS)
+        return weir_buffer_format(out, "# %s.OP: a text\n\n", key->path);
     if (key->type == WEIR_KEY_CHOICE)
         WEIR_TRY(weir_buffer_format(out, "# One of: %s\n", key->allowed));
     else if (key->type == WEIR_KEY_PAIR)
@@ -99,7 +104,8 @@ weir_status weir_config_describe(weir_buffer *out)
 static weir_status print_pins(const weir_config *config, weir_buffer *out)
 {
     for (size_t i = 0; i < WEIR_CONFIG_PINS && config->kernels.pin[i].op[0] != '\0'; i++)
-        WEIR_TRY(weir_buffer_format(out, "pin.%s = \"%s\"\n", config->kernels.pin[i].op, config->kernels.pin[i].kernel));
+        WEIR_TRY(weir_buffer_format(out, "pin.%s = \"%s\"\n", config->kernels.pin[i].op,
+                                    config->kernels.pin[i].kernel));
     return WEIR_OK;
 }
 

@@ -72,7 +72,8 @@ size_t string_end(std::string_view text, size_t at)
             return i + 1;
         else if (text[i] == quote && text.substr(i, 3) == std::string_view(text.data() + at, 3)) {
             i += 3;
-            while (i < text.size() && text[i] == quote) i++; /* up to two quotes may stand before the closing three */
+            while (i < text.size() && text[i] == quote)
+                i++; /* up to two quotes may stand before the closing three */
             return i;
         }
     }
@@ -139,8 +140,11 @@ limits check_limits(std::string_view text)
 
 void adopt(weir_toml_node &parent, const toml::node &node, const toml::key *key)
 {
-    parent.children.push_back(
-        { parent.text, &node, key ? key->str().data() : nullptr, key ? key->source().begin : node.source().begin, {} });
+    parent.children.push_back({ parent.text,
+                                &node,
+                                key ? key->str().data() : nullptr,
+                                key ? key->source().begin : node.source().begin,
+                                {} });
 }
 
 /* False when a key holds NUL. Recursion is bounded by WEIR_TOML_DEPTH levels of values with WEIR_TOML_DEPTH parts per key each. */
@@ -152,9 +156,12 @@ bool build(weir_toml_node &parent)
             if (key.str().find('\0') != std::string_view::npos) return false;
             adopt(parent, node, &key);
         }
-        std::sort(parent.children.begin(), parent.children.end(), [](const weir_toml_node &a, const weir_toml_node &b) {
-            return a.position.line != b.position.line ? a.position.line < b.position.line : a.position.column < b.position.column;
-        });
+        std::sort(parent.children.begin(), parent.children.end(),
+                  [](const weir_toml_node &a, const weir_toml_node &b) {
+                      return a.position.line != b.position.line
+                                 ? a.position.line < b.position.line
+                                 : a.position.column < b.position.column;
+                  });
     } else if (const toml::array *array = parent.node->as_array()) {
         parent.children.reserve(array->size());
         for (const toml::node &node : *array) adopt(parent, node, nullptr);
@@ -164,13 +171,17 @@ bool build(weir_toml_node &parent)
 
 } // namespace
 
-extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t length, const char *name, weir_error *error)
+extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t length,
+                                       const char *name, weir_error *error)
 {
     if (length > WEIR_TOML_BYTES)
-        return weir_error_set(error, WEIR_ECONFIG, "%s:1:1: %zu bytes, at most 1 MiB (%d) is read", name, length, WEIR_TOML_BYTES);
+        return weir_error_set(error, WEIR_ECONFIG, "%s:1:1: %zu bytes, at most 1 MiB (%d) is read",
+                              name, length, WEIR_TOML_BYTES);
     const std::string_view view(text, length);
     const limits           l = check_limits(view);
-    if (l.broken != nullptr) return weir_error_set(error, WEIR_ECONFIG, "%s:%u:%u: %s", name, l.line, l.column, l.broken);
+    if (l.broken != nullptr)
+        return weir_error_set(error, WEIR_ECONFIG, "%s:%u:%u: %s", name, l.line, l.column,
+                              l.broken);
 
     toml::parse_result result = toml::parse(view);
     if (!result) {
@@ -180,8 +191,10 @@ extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t
         return weir_error_set(error, WEIR_ECONFIG, "%s:%u:%u: %.*s", name, at.line, at.column,
                               static_cast<int>(std::min<size_t>(what.size(), 500)), what.data());
     }
-    const auto       source = std::make_shared<const weir_toml_text>(weir_toml_text{ std::move(result).table(), name });
-    weir_toml *const document = new (std::nothrow) weir_toml{ { source }, { source.get(), &source->table, nullptr, { 1, 1 }, {} } };
+    const auto source =
+        std::make_shared<const weir_toml_text>(weir_toml_text{ std::move(result).table(), name });
+    weir_toml *const document = new (std::nothrow)
+        weir_toml{ { source }, { source.get(), &source->table, nullptr, { 1, 1 }, {} } };
     if (document == nullptr) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory", name);
     if (!build(document->root)) {
         delete document;
@@ -203,30 +216,40 @@ const weir_toml_node *member(const weir_toml_node &table, const char *key)
 /* Members of two tables, or of two lists; `depth` levels down, tables that both have are joined in their turn, below that `own` holds. */
 weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int depth)
 {
-    if (depth == 0 || base.node->type() != own.node->type() || !(own.node->is_table() || own.node->is_array())) return own;
+    if (depth == 0 || base.node->type() != own.node->type() ||
+        !(own.node->is_table() || own.node->is_array()))
+        return own;
     weir_toml_node out{ own.text, own.node, own.key, own.position, {} };
     for (const weir_toml_node &child : base.children) {
-        const weir_toml_node *const instead = child.key != nullptr ? member(own, child.key) : nullptr;
+        const weir_toml_node *const instead =
+            child.key != nullptr ? member(own, child.key) : nullptr;
         out.children.push_back(instead != nullptr ? joined(child, *instead, depth - 1) : child);
     }
     for (const weir_toml_node &child : own.children)
-        if (child.key == nullptr || member(base, child.key) == nullptr) out.children.push_back(child);
+        if (child.key == nullptr || member(base, child.key) == nullptr)
+            out.children.push_back(child);
     return out;
 }
 
 } // namespace
 
-extern "C" weir_status weir_toml_join(weir_toml **out, const weir_toml *base, const weir_toml *own, weir_error *error)
+extern "C" weir_status weir_toml_join(weir_toml **out, const weir_toml *base, const weir_toml *own,
+                                      weir_error *error)
 {
-    weir_toml *const document = new (std::nothrow) weir_toml{ own->texts, joined(base->root, own->root, 2) };
-    if (document == nullptr) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory", own->root.text->name.c_str());
+    weir_toml *const document =
+        new (std::nothrow) weir_toml{ own->texts, joined(base->root, own->root, 2) };
+    if (document == nullptr)
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory", own->root.text->name.c_str());
     document->texts.insert(document->texts.end(), base->texts.begin(), base->texts.end());
     *out = document;
     return WEIR_OK;
 }
 
 extern "C" void                  weir_toml_close(weir_toml *document) { delete document; }
-extern "C" const weir_toml_node *weir_toml_root(const weir_toml *document) { return &document->root; }
+extern "C" const weir_toml_node *weir_toml_root(const weir_toml *document)
+{
+    return &document->root;
+}
 
 extern "C" weir_toml_type weir_toml_type_of(const weir_toml_node *node)
 {
@@ -259,9 +282,13 @@ extern "C" const char *weir_toml_type_name(weir_toml_type type)
     return "a date or time";
 }
 
-extern "C" size_t weir_toml_size(const weir_toml_node *node) { return node != nullptr ? node->children.size() : 0; }
+extern "C" size_t weir_toml_size(const weir_toml_node *node)
+{
+    return node != nullptr ? node->children.size() : 0;
+}
 
-extern "C" const weir_toml_node *weir_toml_at(const weir_toml_node *node, size_t index, const char **key)
+extern "C" const weir_toml_node *weir_toml_at(const weir_toml_node *node, size_t index,
+                                              const char **key)
 {
     if (node == nullptr || index >= node->children.size()) return nullptr;
     if (key != nullptr) *key = node->children[index].key;
@@ -275,7 +302,8 @@ extern "C" const weir_toml_node *weir_toml_get(const weir_toml_node *table, cons
 
 extern "C" const char *weir_toml_string(const weir_toml_node *node, size_t *length)
 {
-    const toml::value<std::string> *const value = node != nullptr ? node->node->as_string() : nullptr;
+    const toml::value<std::string> *const value =
+        node != nullptr ? node->node->as_string() : nullptr;
     if (value == nullptr) return nullptr;
     if (length != nullptr) *length = value->get().size();
     return value->get().c_str();
@@ -314,4 +342,7 @@ extern "C" void weir_toml_position(const weir_toml_node *node, uint32_t *line, u
     *column = node->position.column;
 }
 
-extern "C" const char *weir_toml_name(const weir_toml_node *node) { return node->text->name.c_str(); }
+extern "C" const char *weir_toml_name(const weir_toml_node *node)
+{
+    return node->text->name.c_str();
+}

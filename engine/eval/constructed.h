@@ -23,15 +23,17 @@ extern "C" {
 enum { WEIR_CONSTRUCTED_HEAD = 128, WEIR_CONSTRUCTED_CODE = 64, WEIR_CONSTRUCTED_NONE = 0 };
 
 typedef struct weir_constructed {
-    int32_t n_vocab;              /* 16 .. 8192, token 0 among them */
-    int32_t n_heads, n_kv_heads;  /* 1 .. 16 over 1 .. 4, which divides it */
-    int32_t context;              /* what the model was "trained" for: 64 .. 1 << 20 */
-    int32_t window;               /* 0: full attention; else a sliding window (the checkpoint is a Mistral) */
+    int32_t n_vocab; /* 16 .. 8192, token 0 among them */
+    int32_t n_heads, n_kv_heads; /* 1 .. 16 over 1 .. 4, which divides it */
+    int32_t context; /* what the model was "trained" for: 64 .. 1 << 20 */
+    int32_t window; /* 0: full attention; else a sliding window (the checkpoint is a Mistral) */
 } weir_constructed;
 
 /* config.json and model.safetensors (f32, about n_vocab * n_kv_heads * 2 KiB) in `folder`, which is made when it is not there. The same bytes every time.
  * errors : EINVAL for numbers out of range; EIO; ENOMEM */
-WEIR_MUST_CHECK weir_status weir_constructed_write(const char *folder, const weir_constructed *model, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_constructed_write(const char             *folder,
+                                                   const weir_constructed *model,
+                                                   weir_error             *error);
 
 #ifdef __cplusplus
 }

@@ -16,7 +16,10 @@ static void part(weir_dfs_graph *graph, int32_t a, int32_t b)
     graph->neighbours[b] &= ~(1u << a);
 }
 
-static bool is_joined(const weir_dfs_graph *graph, int32_t a, int32_t b) { return (graph->neighbours[a] >> b & 1) != 0; }
+static bool is_joined(const weir_dfs_graph *graph, int32_t a, int32_t b)
+{
+    return (graph->neighbours[a] >> b & 1) != 0;
+}
 
 bool weir_dfs_is_connected(const weir_dfs_graph *graph)
 {
@@ -35,7 +38,8 @@ void weir_dfs_tree(weir_dfs_graph *out, int32_t n, weir_eval_random *r)
     int32_t sequence[WEIR_DFS_NODES], degree[WEIR_DFS_NODES];
     *out = (weir_dfs_graph){ .n = n };
     for (int32_t i = 0; i < n; i++) degree[i] = 1;
-    for (int32_t i = 0; i < n - 2; i++) degree[sequence[i] = (int32_t)weir_eval_random_below(r, (uint32_t)n)]++;
+    for (int32_t i = 0; i < n - 2; i++)
+        degree[sequence[i] = (int32_t)weir_eval_random_below(r, (uint32_t)n)]++;
     for (int32_t i = 0; i < n - 2; i++) {
         int32_t leaf = 0;
         while (degree[leaf] != 1) leaf++;
@@ -60,7 +64,8 @@ static void draw_small_world(weir_dfs_graph *out, int32_t n, weir_eval_random *r
     for (int32_t j = 1; j <= REACH; j++)
         for (int32_t i = 0; i < n; i++) {
             const int32_t old = (i + j) % n;
-            if (weir_eval_random_below(r, ONE_IN) != 0 || __builtin_popcount(out->neighbours[i]) >= n - 1 || !is_joined(out, i, old))
+            if (weir_eval_random_below(r, ONE_IN) != 0 ||
+                __builtin_popcount(out->neighbours[i]) >= n - 1 || !is_joined(out, i, old))
                 continue;
             int32_t other;
             do other = (int32_t)weir_eval_random_below(r, (uint32_t)n);
@@ -84,7 +89,9 @@ void weir_dfs_sparse(weir_dfs_graph *out, int32_t n, weir_eval_random *r)
 
 weir_dfs_state weir_dfs_begin(int32_t start)
 {
-    return (weir_dfs_state){ .current = start, .stack = { start }, .n_stack = 1, .visited = 1u << start };
+    return (weir_dfs_state){
+        .current = start, .stack = { start }, .n_stack = 1, .visited = 1u << start
+    };
 }
 
 bool weir_dfs_step(const weir_dfs_graph *graph, weir_dfs_state *state)
@@ -107,7 +114,8 @@ bool weir_dfs_step(const weir_dfs_graph *graph, weir_dfs_state *state)
 static weir_status put_stack(weir_buffer *out, const weir_dfs_state *state)
 {
     WEIR_TRY(weir_buffer_text(out, "["));
-    for (int32_t i = 0; i < state->n_stack; i++) WEIR_TRY(weir_buffer_format(out, "%s%d", i > 0 ? ", " : "", (int)state->stack[i]));
+    for (int32_t i = 0; i < state->n_stack; i++)
+        WEIR_TRY(weir_buffer_format(out, "%s%d", i > 0 ? ", " : "", (int)state->stack[i]));
     return weir_buffer_text(out, "]");
 }
 
@@ -115,13 +123,15 @@ static weir_status put_visited(weir_buffer *out, const weir_dfs_state *state)
 {
     WEIR_TRY(weir_buffer_text(out, "["));
     for (uint32_t left = state->visited; left != 0; left &= left - 1)
-        WEIR_TRY(weir_buffer_format(out, "%s%d", left != state->visited ? ", " : "", __builtin_ctz(left)));
+        WEIR_TRY(weir_buffer_format(out, "%s%d", left != state->visited ? ", " : "",
+                                    __builtin_ctz(left)));
     return weir_buffer_text(out, "]");
 }
 
 static weir_status put_current(weir_buffer *out, const weir_dfs_state *state)
 {
-    return state->current < 0 ? weir_buffer_text(out, "null") : weir_buffer_format(out, "%d", (int)state->current);
+    return state->current < 0 ? weir_buffer_text(out, "null")
+                              : weir_buffer_format(out, "%d", (int)state->current);
 }
 
 static weir_status put_json(weir_buffer *out, const weir_dfs_state *state)
@@ -150,25 +160,31 @@ static weir_status put_graph(weir_buffer *out, const weir_dfs_graph *graph)
 {
     int32_t n_edges = 0;
     WEIR_TRY(weir_buffer_text(out, "An undirected graph.\nNodes: "));
-    for (int32_t i = 0; i < graph->n; i++) WEIR_TRY(weir_buffer_format(out, "%s%d", i > 0 ? ", " : "", (int)i));
+    for (int32_t i = 0; i < graph->n; i++)
+        WEIR_TRY(weir_buffer_format(out, "%s%d", i > 0 ? ", " : "", (int)i));
     WEIR_TRY(weir_buffer_text(out, "\nEdges: "));
     for (int32_t i = 0; i < graph->n; i++)
         for (int32_t j = i + 1; j < graph->n; j++)
-            if (is_joined(graph, i, j)) WEIR_TRY(weir_buffer_format(out, "%s%d-%d", n_edges++ > 0 ? ", " : "", (int)i, (int)j));
-    return weir_buffer_text(
-        out, "\n\nA depth-first search starts at node 0; that is step 0. Every further step is one move: to the neighbour with the "
-             "smallest number that was not visited yet, or, when there is none, one node back. The stack is the path from the start "
-             "to the current node. When the search has gone back from the start, the current node is null and the stack is empty.");
+            if (is_joined(graph, i, j))
+                WEIR_TRY(
+                    weir_buffer_format(out, "%s%d-%d", n_edges++ > 0 ? ", " : "", (int)i, (int)j));
+    return weir_buffer_text(out, "\n\nA depth-first search starts at node 0; that is step 0. Every "
+                                 "further step is one move: to the neighbour with the "
+                                 "smallest number that was not visited yet, or, when there is "
+                                 "none, one node back. The stack is the path from the start "
+                                 "to the current node. When the search has gone back from the "
+                                 "start, the current node is null and the stack is empty.");
 }
 
 static weir_status put_question(weir_buffer *out, int32_t step)
 {
-    return weir_buffer_format(
-        out,
-        "Where is the search after %d steps? Go step by step and write the state after each: \"Step k: at NODE, stack [..], "
-        "visited [..]\" with the visited nodes in ascending order. Then write \"Answer:\" and a JSON object with the keys "
-        "current_node, stack and visited_nodes.",
-        (int)step);
+    return weir_buffer_format(out,
+                              "Where is the search after %d steps? Go step by step and write the "
+                              "state after each: \"Step k: at NODE, stack [..], "
+                              "visited [..]\" with the visited nodes in ascending order. Then "
+                              "write \"Answer:\" and a JSON object with the keys "
+                              "current_node, stack and visited_nodes.",
+                              (int)step);
 }
 
 /* Steps 0 .. last, a line each. */
@@ -197,11 +213,15 @@ static const sizes *sizes_of(const weir_eval_task *task)
 }
 
 /* Every step of the range as often as any other. A graph of n nodes has 2n - 1 steps: enough nodes are drawn, whatever was asked for. */
-static int32_t draw_graph(weir_dfs_graph *out, const sizes *s, int32_t sample, int32_t most_nodes, weir_eval_random *r)
+static int32_t draw_graph(weir_dfs_graph *out, const sizes *s, int32_t sample, int32_t most_nodes,
+                          weir_eval_random *r)
 {
     const int32_t step = s->first_step + sample % (s->last_step - s->first_step + 1);
     const int32_t least = s->least_nodes > step / 2 + 1 ? s->least_nodes : step / 2 + 1;
-    const int32_t n = least + (most_nodes > least ? (int32_t)weir_eval_random_below(r, (uint32_t)(most_nodes - least + 1)) : 0);
+    const int32_t n =
+        least + (most_nodes > least
+                     ? (int32_t)weir_eval_random_below(r, (uint32_t)(most_nodes - least + 1))
+                     : 0);
     if (s->trees_only || weir_eval_random_below(r, 2) == 0)
         weir_dfs_tree(out, n, r);
     else
@@ -209,8 +229,9 @@ static int32_t draw_graph(weir_dfs_graph *out, const sizes *s, int32_t sample, i
     return step;
 }
 
-weir_status weir_dfs_build(weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting, int32_t sample,
-                           int32_t n_units, weir_eval_random *r, weir_error *error)
+weir_status weir_dfs_build(weir_eval_item *out, const weir_eval_task *task,
+                           const weir_eval_setting *setting, int32_t sample, int32_t n_units,
+                           weir_eval_random *r, weir_error *error)
 {
     weir_dfs_graph graph;
     const int32_t  step = draw_graph(&graph, sizes_of(task), sample, n_units, r);
@@ -219,7 +240,9 @@ weir_status weir_dfs_build(weir_eval_item *out, const weir_eval_task *task, cons
     for (int32_t i = 0; i < step; i++) (void)weir_dfs_step(&graph, &state);
     WEIR_TRY(put_graph(&out->context, &graph));
     WEIR_TRY(put_question(&out->question, step));
-    const int32_t room = setting->length < WEIR_EVAL_SHORT ? setting->length / 2 : setting->length / 4 * 3; /* to write the steps down */
+    const int32_t room = setting->length < WEIR_EVAL_SHORT
+                             ? setting->length / 2
+                             : setting->length / 4 * 3; /* to write the steps down */
     if (task->variant == WEIR_DFS_FREE && out->max_tokens < room) out->max_tokens = room;
     if (task->variant == WEIR_DFS_TRACED) {
         WEIR_TRY(put_trace(&out->prefix, &graph, step));
@@ -234,7 +257,8 @@ weir_status weir_dfs_build(weir_eval_item *out, const weir_eval_task *task, cons
     return weir_buffer_add(&out->answers, "", 1);
 }
 
-void weir_dfs_units(weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting)
+void weir_dfs_units(weir_eval_units *out, const weir_eval_task *task,
+                    const weir_eval_setting *setting)
 {
     const sizes *const s = sizes_of(task);
     (void)setting;

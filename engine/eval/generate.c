@@ -12,27 +12,35 @@ typedef struct fitting {
 } fitting;
 
 /* Builds sample number `sample` with so many units; its tokens with room for the answer. */
-static weir_status try_units(fitting *f, int32_t sample, int32_t n_units, int32_t *n_tokens, weir_error *error)
+static weir_status try_units(fitting *f, int32_t sample, int32_t n_units, int32_t *n_tokens,
+                             weir_error *error)
 {
-    weir_eval_random r = {
-        .seed = f->setting->seed, .task = (uint32_t)f->task_number, .length = (uint32_t)f->setting->length, .sample = (uint32_t)sample
-    };
+    weir_eval_random r = { .seed = f->setting->seed,
+                           .task = (uint32_t)f->task_number,
+                           .length = (uint32_t)f->setting->length,
+                           .sample = (uint32_t)sample };
     weir_eval_item_clear(&f->item);
     f->item.task = f->task->name;
     f->item.scoring = f->task->scoring;
     f->item.length = f->setting->length;
     f->item.max_tokens = f->task->max_tokens;
-    const weir_status status = f->task->build(&f->item, f->task, f->setting, sample, n_units, &r, error);
+    const weir_status status =
+        f->task->build(&f->item, f->task, f->setting, sample, n_units, &r, error);
     if (status == WEIR_ENOMEM)
-        return weir_error_set(error, status, "%s: no memory for a sample of %d tokens", f->task->name, f->setting->length);
+        return weir_error_set(error, status, "%s: no memory for a sample of %d tokens",
+                              f->task->name, f->setting->length);
     if (status != WEIR_OK) return status;
     int32_t n_prompt = 0;
     WEIR_TRY(f->setting->counter->count(f->setting->counter->user, &f->item, &n_prompt, error));
-    *n_tokens = n_prompt > INT32_MAX - f->item.max_tokens ? INT32_MAX : n_prompt + f->item.max_tokens;
+    *n_tokens =
+        n_prompt > INT32_MAX - f->item.max_tokens ? INT32_MAX : n_prompt + f->item.max_tokens;
     return WEIR_OK;
 }
 
-static int32_t rung(const weir_eval_units *units, int32_t i) { return units->least + i * units->step; }
+static int32_t rung(const weir_eval_units *units, int32_t i)
+{
+    return units->least + i * units->step;
+}
 
 /* The highest rung, that is number of units, on which sample 0 fits; 0 also when none does: each sample decides for itself. */
 static weir_status find_rung(fitting *f, int32_t *out, weir_error *error)
@@ -67,20 +75,26 @@ static weir_status fit_sample(fitting *f, int32_t sample, int32_t first_rung, we
         WEIR_TRY(try_units(f, sample, rung(&f->units, i), &n_tokens, error));
         if (n_tokens <= f->setting->length) return WEIR_OK;
     }
-    return weir_error_set(
-        error, WEIR_EINVAL,
-        "%s does not fit %d tokens: sample %d takes %d with %d %s, the least, %d of them for the answer; ask for a longer one",
-        f->task->name, (int)f->setting->length, (int)sample, (int)n_tokens, (int)f->units.least, f->task->unit, (int)f->item.max_tokens);
+    return weir_error_set(error, WEIR_EINVAL,
+                          "%s does not fit %d tokens: sample %d takes %d with %d %s, the least, %d "
+                          "of them for the answer; ask for a longer one",
+                          f->task->name, (int)f->setting->length, (int)sample, (int)n_tokens,
+                          (int)f->units.least, f->task->unit, (int)f->item.max_tokens);
 }
 
-weir_status weir_eval_generate(const weir_eval_task *task, const weir_eval_setting *setting, bool *stopped, weir_error *error)
+weir_status weir_eval_generate(const weir_eval_task *task, const weir_eval_setting *setting,
+                               bool *stopped, weir_error *error)
 {
     size_t  n_tasks;
-    fitting f = { .task = task, .setting = setting, .task_number = (int32_t)(task - weir_eval_tasks(&n_tasks)) };
+    fitting f = { .task = task,
+                  .setting = setting,
+                  .task_number = (int32_t)(task - weir_eval_tasks(&n_tasks)) };
     int32_t first_rung = 0;
     *stopped = false;
     if (task->needs_qa && setting->qa == NULL)
-        return weir_error_set(error, WEIR_EINVAL, "%s asks about documents: give a file of questions (--questions)", task->name);
+        return weir_error_set(error, WEIR_EINVAL,
+                              "%s asks about documents: give a file of questions (--questions)",
+                              task->name);
     task->units(&f.units, task, setting);
     weir_status status = find_rung(&f, &first_rung, error);
     for (int32_t i = 0; status == WEIR_OK && !*stopped && i < setting->n_samples; i++) {

@@ -16,14 +16,15 @@ extern "C" {
 
 typedef enum weir_eval_scoring {
     WEIR_EVAL_EXACT, /* 1 when the reply is the answer, to the letter, and ends there */
-    WEIR_EVAL_ALL,   /* share of the answers that the reply holds */
-    WEIR_EVAL_PART,  /* 1 when the reply holds one of the answers */
-    WEIR_EVAL_LINE,  /* 1 when the reply's first line is the answer */
+    WEIR_EVAL_ALL, /* share of the answers that the reply holds */
+    WEIR_EVAL_PART, /* 1 when the reply holds one of the answers */
+    WEIR_EVAL_LINE, /* 1 when the reply's first line is the answer */
     WEIR_EVAL_STATE, /* 1 when the last state after "Answer:" is the answer's (engine/eval/dfs.h) */
     WEIR_EVAL_SCORINGS
 } weir_eval_scoring;
-const char *weir_eval_scoring_name(weir_eval_scoring scoring); /* "exact", "all", "part", "line", "state" */
-bool        weir_eval_scoring_find(weir_eval_scoring *out, const char *name);
+const char *
+weir_eval_scoring_name(weir_eval_scoring scoring); /* "exact", "all", "part", "line", "state" */
+bool weir_eval_scoring_find(weir_eval_scoring *out, const char *name);
 
 /* Zero-initialise; weir_eval_item_free ends it, weir_eval_item_clear keeps the memory. */
 typedef struct weir_eval_item {
@@ -40,7 +41,8 @@ void                        weir_eval_item_clear(weir_eval_item *item);
 void                        weir_eval_item_free(weir_eval_item *item);
 WEIR_MUST_CHECK weir_status weir_eval_item_answer(weir_eval_item *item, const char *text);
 /* Appends the line, with its newline. */
-WEIR_MUST_CHECK weir_status weir_eval_item_print(const weir_eval_item *item, weir_buffer *out, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_eval_item_print(const weir_eval_item *item, weir_buffer *out,
+                                                 weir_error *error);
 
 #ifdef __cplusplus
 }

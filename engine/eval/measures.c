@@ -52,7 +52,8 @@ double weir_needle_survival(const int32_t *kept, size_t n_kept, const int32_t *n
     return n > 0 ? (double)survived / (double)n : 1.0;
 }
 
-double weir_mass_recall(const float *probabilities, size_t n_rows, const int32_t *kept, size_t n_kept)
+double weir_mass_recall(const float *probabilities, size_t n_rows, const int32_t *kept,
+                        size_t n_kept)
 {
     double all = 0.0, mass = 0.0;
     for (size_t i = 0; i < n_rows; i++) all += (double)probabilities[i];
@@ -78,7 +79,8 @@ weir_interval weir_wilson(int64_t n_right, int64_t n, double z)
     if (n <= 0) return (weir_interval){ 0.0, 1.0 };
     const double count = (double)n, share = (double)n_right / count, square = z * z;
     const double middle = (share + square / (2 * count)) / (1 + square / count);
-    const double reach = z / (1 + square / count) * sqrt(share * (1 - share) / count + square / (4 * count * count));
+    const double reach =
+        z / (1 + square / count) * sqrt(share * (1 - share) / count + square / (4 * count * count));
     return (weir_interval){ fmax(0.0, middle - reach), fmin(1.0, middle + reach) };
 }
 
@@ -88,7 +90,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-weir_interval weir_bootstrap(const double *values, size_t n, double level, uint64_t seed, double *scratch, size_t rounds)
+weir_interval weir_bootstrap(const double *values, size_t n, double level, uint64_t seed,
+                             double *scratch, size_t rounds)
 {
     weir_eval_random r = { .seed = seed };
     if (n == 0 || rounds == 0) return (weir_interval){ 0.0, 0.0 };
@@ -101,5 +104,6 @@ weir_interval weir_bootstrap(const double *values, size_t n, double level, uint6
     }
     qsort(scratch, rounds, sizeof *scratch, by_size);
     const double last = (double)(rounds - 1);
-    return (weir_interval){ scratch[(size_t)(last * (1 - level) / 2 + 0.5)], scratch[(size_t)(last * (1 + level) / 2 + 0.5)] };
+    return (weir_interval){ scratch[(size_t)(last * (1 - level) / 2 + 0.5)],
+                            scratch[(size_t)(last * (1 + level) / 2 + 0.5)] };
 }

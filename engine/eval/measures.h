@@ -24,7 +24,8 @@ weir_divergence weir_divergence_of(const float *full, const float *other, size_t
 /* Share of the positions in `needle` [n] that are kept: `kept` [n_kept] ascending. 1 for no needle. */
 double weir_needle_survival(const int32_t *kept, size_t n_kept, const int32_t *needle, size_t n);
 /* Of the full attention's probabilities [n_rows] of a query, the part that falls on kept rows: 0 .. 1. */
-double weir_mass_recall(const float *probabilities, size_t n_rows, const int32_t *kept, size_t n_kept);
+double weir_mass_recall(const float *probabilities, size_t n_rows, const int32_t *kept,
+                        size_t n_kept);
 /* |other - full| / |full| of outputs [n]; 0 when both are zero, infinite when only `full` is. */
 double weir_output_error(const float *full, const float *other, size_t n);
 
@@ -38,7 +39,8 @@ typedef struct weir_interval {
 weir_interval weir_wilson(int64_t n_right, int64_t n, double z);
 /* Of the mean of values [n], from resampled means: the percentiles (1 - level) / 2 and (1 + level) / 2. For two runs over the same items give the
  * differences: paired. Scratch: room for `rounds` means. The same seed gives the same interval. n 0: 0 .. 0. */
-weir_interval weir_bootstrap(const double *values, size_t n, double level, uint64_t seed, double *scratch, size_t rounds);
+weir_interval weir_bootstrap(const double *values, size_t n, double level, uint64_t seed,
+                             double *scratch, size_t rounds);
 
 #ifdef __cplusplus
 }

@@ -14,7 +14,8 @@ typedef struct weir_eval_random {
 
 static inline uint64_t weir_eval_random_bits(weir_eval_random *r)
 {
-    const weir_philox block = weir_philox_block((weir_philox){ { r->draw++, r->sample, r->length, r->task } }, r->seed);
+    const weir_philox block =
+        weir_philox_block((weir_philox){ { r->draw++, r->sample, r->length, r->task } }, r->seed);
     return (uint64_t)block.word[0] << 32 | block.word[1];
 }
 
@@ -34,7 +35,8 @@ static inline void weir_eval_random_shuffle(weir_eval_random *r, uint32_t *list,
 }
 
 /* `count` different numbers below n >= count, in random order (Floyd's sample, then shuffled): count^2 steps. */
-static inline void weir_eval_random_sample(weir_eval_random *r, uint32_t *out, uint32_t count, uint32_t n)
+static inline void weir_eval_random_sample(weir_eval_random *r, uint32_t *out, uint32_t count,
+                                           uint32_t n)
 {
     for (uint32_t i = 0; i < count; i++) {
         const uint32_t last = n - count + i, pick = weir_eval_random_below(r, last + 1);

@@ -15,7 +15,8 @@ uint32_t weir_fwe_count(uint32_t n_draws, uint32_t rank)
 /* At most n_draws, so that the last rank that is asked for comes more often than the next: else the answer would not be the only one. */
 static uint32_t clear_draws(uint32_t n_draws)
 {
-    while (n_draws > 0 && weir_fwe_count(n_draws, ASKED + 1) == weir_fwe_count(n_draws, ASKED + 2)) n_draws--;
+    while (n_draws > 0 && weir_fwe_count(n_draws, ASKED + 1) == weir_fwe_count(n_draws, ASKED + 2))
+        n_draws--;
     return n_draws;
 }
 
@@ -40,7 +41,8 @@ static void draw_words(coded_word *words, uint32_t n, weir_eval_random *r)
     }
 }
 
-static weir_status put_text(weir_buffer *out, coded_word *words, uint32_t n_words, uint32_t n_draws, weir_eval_random *r)
+static weir_status put_text(weir_buffer *out, coded_word *words, uint32_t n_words, uint32_t n_draws,
+                            weir_eval_random *r)
 {
     uint32_t *const list = malloc((n_draws + 1) * sizeof *list);
     uint32_t        n = 0;
@@ -49,13 +51,15 @@ static weir_status put_text(weir_buffer *out, coded_word *words, uint32_t n_word
         for (uint32_t j = weir_fwe_count(n_draws, i + 1); j > 0; j--) list[n++] = i;
     if (status == WEIR_OK) weir_eval_random_shuffle(r, list, n);
     for (uint32_t i = 0; status == WEIR_OK && i < n; i++)
-        status = weir_buffer_format(out, "%s%s", i > 0 ? " " : "", list[i] == 0 ? "..." : words[list[i]]);
+        status = weir_buffer_format(out, "%s%s", i > 0 ? " " : "",
+                                    list[i] == 0 ? "..." : words[list[i]]);
     free(list);
     return status;
 }
 
-weir_status weir_fwe_build(weir_eval_item *out, const weir_eval_task *task, const weir_eval_setting *setting, int32_t sample,
-                           int32_t n_units, weir_eval_random *r, weir_error *error)
+weir_status weir_fwe_build(weir_eval_item *out, const weir_eval_task *task,
+                           const weir_eval_setting *setting, int32_t sample, int32_t n_units,
+                           weir_eval_random *r, weir_error *error)
 {
     enum { TOKENS_PER_WORD = 50, MOST_WORDS = 4096 };
     (void)task, (void)sample, (void)error;
@@ -65,20 +69,30 @@ weir_status weir_fwe_build(weir_eval_item *out, const weir_eval_task *task, cons
     coded_word *const words = malloc((size_t)n_words * sizeof *words);
     if (words == NULL) return WEIR_ENOMEM;
     draw_words(words, (uint32_t)n_words, r);
-    weir_status status =
-        weir_buffer_text(&out->context, "The text below is in code. Count how often each word comes. Three dots are no word.\n\n");
-    if (status == WEIR_OK) status = put_text(&out->context, words, (uint32_t)n_words, clear_draws((uint32_t)n_units), r);
-    if (status == WEIR_OK) status = weir_buffer_text(&out->question, "Which are the three most frequent words of the coded text above?");
-    if (status == WEIR_OK) status = weir_buffer_text(&out->prefix, "The three most frequent words are:");
-    for (int i = 1; status == WEIR_OK && i <= ASKED; i++) status = weir_eval_item_answer(out, words[i]);
+    weir_status status = weir_buffer_text(
+        &out->context,
+        "The text below is in code. Count how often each word comes. Three dots are no word.\n\n");
+    if (status == WEIR_OK)
+        status =
+            put_text(&out->context, words, (uint32_t)n_words, clear_draws((uint32_t)n_units), r);
+    if (status == WEIR_OK)
+        status = weir_buffer_text(
+            &out->question, "Which are the three most frequent words of the coded text above?");
+    if (status == WEIR_OK)
+        status = weir_buffer_text(&out->prefix, "The three most frequent words are:");
+    for (int i = 1; status == WEIR_OK && i <= ASKED; i++)
+        status = weir_eval_item_answer(out, words[i]);
     free(words);
     return status;
 }
 
-void weir_fwe_units(weir_eval_units *out, const weir_eval_task *task, const weir_eval_setting *setting)
+void weir_fwe_units(weir_eval_units *out, const weir_eval_task *task,
+                    const weir_eval_setting *setting)
 {
     enum { LEAST = 27 }; /* the fourth rank comes once, the fifth never */
     (void)task;
     const int32_t step = setting->length / 32;
-    *out = (weir_eval_units){ .least = LEAST, .step = step > 0 ? step : 1, .most = setting->length > LEAST ? setting->length : LEAST };
+    *out = (weir_eval_units){ .least = LEAST,
+                              .step = step > 0 ? step : 1,
+                              .most = setting->length > LEAST ? setting->length : LEAST };
 }

@@ -11,8 +11,10 @@ extern "C" {
 #endif
 
 /* answers: n texts, NUL after each, as in weir_eval_item. */
-double weir_score_all(const char *reply, const char *answers, size_t n); /* share of the answers that the reply holds */
-double weir_score_part(const char *reply, const char *answers, size_t n); /* 1: it holds one of them */
+double weir_score_all(const char *reply, const char *answers,
+                      size_t n); /* share of the answers that the reply holds */
+double weir_score_part(const char *reply, const char *answers,
+                       size_t n); /* 1: it holds one of them */
 /* The first line that holds anything, without the space around it, is the answer to the letter. */
 double weir_score_line(const char *reply, const char *answer);
 
@@ -35,7 +37,8 @@ typedef struct weir_state_score {
 weir_state_score weir_score_state(const weir_state *got, const weir_state *want);
 
 /* By the item's rule, but EXACT, which is about tokens. `reply` begins with the item's prefix where that is part of the answer (STATE). */
-double weir_score_reply(weir_eval_scoring scoring, const char *reply, const char *answers, size_t n);
+double weir_score_reply(weir_eval_scoring scoring, const char *reply, const char *answers,
+                        size_t n);
 
 #ifdef __cplusplus
 }

@@ -2,14 +2,14 @@
 #include "engine/eval/dfs.h"
 #include "engine/eval/ruler.h"
 
-#define NIAH(task, which, text)                                                                                                            \
-    { .name = task,                                                                                                                        \
-      .summary = text,                                                                                                                     \
-      .unit = "units of its haystack",                                                                                                     \
-      .max_tokens = 128,                                                                                                                   \
-      .scoring = WEIR_EVAL_ALL,                                                                                                            \
-      .variant = which,                                                                                                                    \
-      .units = weir_niah_units,                                                                                                            \
+#define NIAH(task, which, text)                                                                    \
+    { .name = task,                                                                                \
+      .summary = text,                                                                             \
+      .unit = "units of its haystack",                                                             \
+      .max_tokens = 128,                                                                           \
+      .scoring = WEIR_EVAL_ALL,                                                                    \
+      .variant = which,                                                                            \
+      .units = weir_niah_units,                                                                    \
       .build = weir_niah_build }
 
 static const weir_eval_task tasks[] = {

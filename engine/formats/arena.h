@@ -8,6 +8,7 @@ typedef struct weir_arena {
     size_t                   used, size; /* of the newest chunk */
 } weir_arena;
 
-void *weir_arena_take(weir_arena *arena, size_t n);                         /* aligned to 16; NULL when memory is short */
-char *weir_arena_text(weir_arena *arena, const void *bytes, size_t length); /* a copy, NUL-terminated                   */
+void *weir_arena_take(weir_arena *arena, size_t n); /* aligned to 16; NULL when memory is short */
+char *weir_arena_text(weir_arena *arena, const void *bytes,
+                      size_t length); /* a copy, NUL-terminated                   */
 void  weir_arena_free(weir_arena *arena);

@@ -43,7 +43,8 @@ static bool grow(void **table, size_t *capacity, size_t n, size_t size)
     return true;
 }
 
-weir_status weir_directory_add_tensor(weir_tensor_directory *directory, const weir_tensor *tensor, weir_error *error)
+weir_status weir_directory_add_tensor(weir_tensor_directory *directory, const weir_tensor *tensor,
+                                      weir_error *error)
 {
     void *table = directory->tensors;
     if (!grow(&table, &directory->tensor_capacity, directory->n_tensors, sizeof *tensor))
@@ -53,13 +54,15 @@ weir_status weir_directory_add_tensor(weir_tensor_directory *directory, const we
     return WEIR_OK;
 }
 
-weir_status weir_directory_add_meta(weir_tensor_directory *directory, const char *key, const weir_meta *value, weir_error *error)
+weir_status weir_directory_add_meta(weir_tensor_directory *directory, const char *key,
+                                    const weir_meta *value, weir_error *error)
 {
     void *table = directory->entries;
     if (!grow(&table, &directory->entry_capacity, directory->n_entries, sizeof(weir_meta_entry)))
         return weir_directory_no_memory(error, directory->path);
     directory->entries = table;
-    directory->entries[directory->n_entries] = (weir_meta_entry){ .key = key, .value = *value, .order = directory->n_entries };
+    directory->entries[directory->n_entries] =
+        (weir_meta_entry){ .key = key, .value = *value, .order = directory->n_entries };
     directory->n_entries++;
     return WEIR_OK;
 }
@@ -67,7 +70,8 @@ weir_status weir_directory_add_meta(weir_tensor_directory *directory, const char
 static int compare_spans(const void *a, const void *b)
 {
     const weir_file_span *const x = a, *const y = b;
-    return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1) : (x->end > y->end) - (x->end < y->end);
+    return x->begin != y->begin ? (x->begin < y->begin ? -1 : 1)
+                                : (x->end > y->end) - (x->end < y->end);
 }
 
 void weir_file_span_sort(weir_file_span *spans, size_t n)
@@ -93,8 +97,9 @@ static weir_status sort_entries(weir_tensor_directory *directory, weir_error *er
             entries[kept++] = entries[i];
         } else if (directory->container == WEIR_CONTAINER_GGUF) {
             char shown[80];
-            return weir_error_set(error, WEIR_EFORMAT, "%s: metadata key %s appears twice", directory->path,
-                                  weir_printable(shown, sizeof shown, entries[i].key, strlen(entries[i].key)));
+            return weir_error_set(
+                error, WEIR_EFORMAT, "%s: metadata key %s appears twice", directory->path,
+                weir_printable(shown, sizeof shown, entries[i].key, strlen(entries[i].key)));
         }
     }
     directory->n_entries = kept;
@@ -149,16 +154,29 @@ void weir_tensor_directory_close(weir_tensor_directory *directory)
     weir_memory_give(directory);
 }
 
-weir_container     weir_tensor_directory_container(const weir_tensor_directory *directory) { return directory->container; }
-const char        *weir_tensor_directory_path(const weir_tensor_directory *directory) { return directory->path; }
-const char        *weir_tensor_directory_folder(const weir_tensor_directory *directory) { return directory->folder; }
-size_t             weir_tensor_directory_count(const weir_tensor_directory *directory) { return directory->n_tensors; }
+weir_container weir_tensor_directory_container(const weir_tensor_directory *directory)
+{
+    return directory->container;
+}
+const char *weir_tensor_directory_path(const weir_tensor_directory *directory)
+{
+    return directory->path;
+}
+const char *weir_tensor_directory_folder(const weir_tensor_directory *directory)
+{
+    return directory->folder;
+}
+size_t weir_tensor_directory_count(const weir_tensor_directory *directory)
+{
+    return directory->n_tensors;
+}
 const weir_tensor *weir_tensor_directory_at(const weir_tensor_directory *directory, size_t index)
 {
     return index < directory->n_tensors ? &directory->tensors[index] : NULL;
 }
 
-const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *directory, const char *name)
+const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *directory,
+                                              const char                  *name)
 {
     size_t low = 0, high = directory->n_tensors;
     while (low < high) {
@@ -174,7 +192,8 @@ const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *direc
     return NULL;
 }
 
-bool weir_tensor_directory_meta(const weir_tensor_directory *directory, const char *key, weir_meta *out)
+bool weir_tensor_directory_meta(const weir_tensor_directory *directory, const char *key,
+                                weir_meta *out)
 {
     size_t low = 0, high = directory->n_entries;
     while (low < high) {
@@ -197,10 +216,13 @@ bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out)
     if (array->type != WEIR_META_ARRAY || index >= array->length) return false;
     const weir_elements *const elements = array->elements;
     if (elements->packed != NULL)
-        return weir_packed_read(out, elements->packed_type, elements->packed + index * weir_packed_bytes(elements->packed_type));
+        return weir_packed_read(out, elements->packed_type,
+                                elements->packed +
+                                    index * weir_packed_bytes(elements->packed_type));
     if (elements->texts != NULL) {
         const weir_text *const text = &elements->texts[index];
-        *out = (weir_meta){ .type = WEIR_META_STRING, .string = text->bytes, .length = text->length };
+        *out =
+            (weir_meta){ .type = WEIR_META_STRING, .string = text->bytes, .length = text->length };
         return true;
     }
     const weir_meta *const value = &elements->values[index];

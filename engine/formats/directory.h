@@ -8,7 +8,12 @@ extern "C" {
 #endif
 
 /* Limits on one file; an index of shards may name WEIR_SET_TENSORS_MAX (DeepSeek-V3 has 92 thousand). */
-enum { WEIR_FILE_TENSORS_MAX = 65536, WEIR_SET_TENSORS_MAX = 1 << 20, WEIR_META_MAX = 65536, WEIR_SET_FILES_MAX = 4096 };
+enum {
+    WEIR_FILE_TENSORS_MAX = 65536,
+    WEIR_SET_TENSORS_MAX = 1 << 20,
+    WEIR_META_MAX = 65536,
+    WEIR_SET_FILES_MAX = 4096
+};
 enum { WEIR_HEADER_BYTES_MAX = 100000000 };
 
 /* Value types of GGUF metadata, by their number in the file. Numbers stay packed in the file's bytes until they are asked for. */
@@ -44,7 +49,8 @@ typedef struct weir_elements {
     const unsigned char *packed; /* unaligned numbers of packed_type */
     weir_packed_type     packed_type;
     const weir_text     *texts;
-    const weir_meta     *values; /* arrays, and JSON; type ARRAY with elements NULL marks what has no value (null, objects) */
+    const weir_meta *
+        values; /* arrays, and JSON; type ARRAY with elements NULL marks what has no value (null, objects) */
 } weir_elements;
 
 typedef struct weir_meta_entry {
@@ -61,7 +67,7 @@ typedef struct weir_source {
 struct weir_tensor_directory {
     weir_container   container;
     char            *path, *folder; /* owned */
-    weir_source     *sources;       /* owned, with their maps */
+    weir_source     *sources; /* owned, with their maps */
     size_t           n_sources;
     weir_tensor     *tensors; /* owned; in the order of the files */
     size_t           n_tensors, tensor_capacity;
@@ -74,12 +80,15 @@ struct weir_tensor_directory {
 /* An empty one; NULL when memory is short. `path` is copied and begins error texts. Ended by weir_tensor_directory_close. */
 weir_tensor_directory *weir_directory_create(weir_container container, const char *path);
 /* Both copy the struct; name, key and everything behind the value must live in the arena or the file. */
-WEIR_MUST_CHECK weir_status weir_directory_add_tensor(weir_tensor_directory *directory, const weir_tensor *tensor, weir_error *error);
-WEIR_MUST_CHECK weir_status weir_directory_add_meta(weir_tensor_directory *directory, const char *key, const weir_meta *value,
+WEIR_MUST_CHECK weir_status weir_directory_add_tensor(weir_tensor_directory *directory,
+                                                      const weir_tensor *tensor, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_directory_add_meta(weir_tensor_directory *directory,
+                                                    const char *key, const weir_meta *value,
                                                     weir_error *error);
 /* Makes names and keys searchable. A tensor name that appears twice is refused, and so is a key of GGUF; of equal keys in config.json
  * the first stays. */
-WEIR_MUST_CHECK weir_status weir_directory_finish(weir_tensor_directory *directory, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_directory_finish(weir_tensor_directory *directory,
+                                                  weir_error            *error);
 WEIR_MUST_CHECK weir_status weir_directory_no_memory(weir_error *error, const char *name);
 
 /* Bytes [begin, end) of a data section that a tensor takes. */

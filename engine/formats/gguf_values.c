@@ -98,9 +98,13 @@ weir_status weir_gguf_bad(const weir_gguf_cursor *cursor, size_t at, const char 
 weir_status weir_gguf_need(weir_gguf_cursor *cursor, uint64_t n, const char *what)
 {
     const size_t left = cursor->size - cursor->at;
-    if (n > left) return weir_gguf_bad(cursor, cursor->at, "%s needs %" PRIu64 " bytes and %zu are left of the file", what, n, left);
+    if (n > left)
+        return weir_gguf_bad(cursor, cursor->at,
+                             "%s needs %" PRIu64 " bytes and %zu are left of the file", what, n,
+                             left);
     if (cursor->at + n > WEIR_HEADER_BYTES_MAX)
-        return weir_gguf_bad(cursor, cursor->at, "the header is longer than %d bytes", WEIR_HEADER_BYTES_MAX);
+        return weir_gguf_bad(cursor, cursor->at, "the header is longer than %d bytes",
+                             WEIR_HEADER_BYTES_MAX);
     return WEIR_OK;
 }
 
@@ -120,12 +124,14 @@ weir_status weir_gguf_u64(weir_gguf_cursor *cursor, uint64_t *out, const char *w
     return WEIR_OK;
 }
 
-weir_status weir_gguf_text(weir_gguf_cursor *cursor, weir_arena *arena, weir_text *out, const char *what)
+weir_status weir_gguf_text(weir_gguf_cursor *cursor, weir_arena *arena, weir_text *out,
+                           const char *what)
 {
     uint64_t length;
     WEIR_TRY(weir_gguf_u64(cursor, &length, what));
     WEIR_TRY(weir_gguf_need(cursor, length, what));
-    *out = (weir_text){ .bytes = weir_arena_text(arena, cursor->bytes + cursor->at, (size_t)length), .length = (size_t)length };
+    *out = (weir_text){ .bytes = weir_arena_text(arena, cursor->bytes + cursor->at, (size_t)length),
+                        .length = (size_t)length };
     if (out->bytes == NULL) return weir_directory_no_memory(cursor->error, cursor->name);
     cursor->at += (size_t)length;
     return WEIR_OK;
@@ -136,26 +142,31 @@ static weir_status read_type(weir_gguf_cursor *cursor, weir_packed_type *out, co
     const size_t at = cursor->at;
     uint32_t     type;
     WEIR_TRY(weir_gguf_u32(cursor, &type, "a value's type"));
-    if (type >= WEIR_PACKED_TYPES) return weir_gguf_bad(cursor, at, "key %s has unknown value type %" PRIu32, key, type);
+    if (type >= WEIR_PACKED_TYPES)
+        return weir_gguf_bad(cursor, at, "key %s has unknown value type %" PRIu32, key, type);
     *out = (weir_packed_type)type;
     return WEIR_OK;
 }
 
-static weir_status read_number(weir_gguf_cursor *cursor, weir_meta *out, weir_packed_type type, const char *key)
+static weir_status read_number(weir_gguf_cursor *cursor, weir_meta *out, weir_packed_type type,
+                               const char *key)
 {
     WEIR_TRY(weir_gguf_need(cursor, weir_packed_bytes(type), "a value"));
     if (!weir_packed_read(out, type, cursor->bytes + cursor->at))
         return weir_gguf_bad(cursor, cursor->at, "key %s holds %s", key,
-                             type == WEIR_PACKED_BOOL ? "a bool that is neither 0 nor 1" : "an integer past 2^63 - 1");
+                             type == WEIR_PACKED_BOOL ? "a bool that is neither 0 nor 1"
+                                                      : "an integer past 2^63 - 1");
     cursor->at += weir_packed_bytes(type);
     return WEIR_OK;
 }
 
 /* The numbers stay where they are; they are read once here to be checked. */
-static weir_status read_numbers(weir_gguf_cursor *cursor, weir_elements *out, weir_packed_type type, uint64_t n, const char *key)
+static weir_status read_numbers(weir_gguf_cursor *cursor, weir_elements *out, weir_packed_type type,
+                                uint64_t n, const char *key)
 {
     const size_t size = weir_packed_bytes(type);
-    if (n > UINT64_MAX / size) n = UINT64_MAX / size; /* More than any file holds: weir_gguf_need says so. */
+    if (n > UINT64_MAX / size)
+        n = UINT64_MAX / size; /* More than any file holds: weir_gguf_need says so. */
     WEIR_TRY(weir_gguf_need(cursor, n * size, "an array of numbers"));
     *out = (weir_elements){ .packed = cursor->bytes + cursor->at, .packed_type = type };
     if (type != WEIR_PACKED_U64 && type != WEIR_PACKED_BOOL) {
@@ -167,34 +178,44 @@ static weir_status read_numbers(weir_gguf_cursor *cursor, weir_elements *out, we
     return WEIR_OK;
 }
 
-static weir_status read_texts(weir_gguf_cursor *cursor, weir_arena *arena, weir_elements *out, uint64_t n)
+static weir_status read_texts(weir_gguf_cursor *cursor, weir_arena *arena, weir_elements *out,
+                              uint64_t n)
 {
     if (n > (cursor->size - cursor->at) / sizeof(uint64_t))
-        return weir_gguf_bad(cursor, cursor->at, "an array of %" PRIu64 " strings does not fit in the file", n);
+        return weir_gguf_bad(cursor, cursor->at,
+                             "an array of %" PRIu64 " strings does not fit in the file", n);
     WEIR_TRY(weir_gguf_need(cursor, n * sizeof(uint64_t), "an array of strings"));
     weir_text *const texts = weir_arena_take(arena, (size_t)n * sizeof *texts);
     if (texts == NULL) return weir_directory_no_memory(cursor->error, cursor->name);
-    for (uint64_t i = 0; i < n; i++) WEIR_TRY(weir_gguf_text(cursor, arena, &texts[i], "a string of an array"));
+    for (uint64_t i = 0; i < n; i++)
+        WEIR_TRY(weir_gguf_text(cursor, arena, &texts[i], "a string of an array"));
     *out = (weir_elements){ .texts = texts };
     return WEIR_OK;
 }
 
-static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out, const char *key, int depth);
+static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out,
+                              const char *key, int depth);
 
-static weir_status read_arrays(weir_gguf_cursor *cursor, weir_arena *arena, weir_elements *out, uint64_t n, const char *key, int depth)
+static weir_status read_arrays(weir_gguf_cursor *cursor, weir_arena *arena, weir_elements *out,
+                               uint64_t n, const char *key, int depth)
 {
-    if (depth == ARRAY_DEPTH) return weir_gguf_bad(cursor, cursor->at, "key %s nests arrays deeper than %d", key, ARRAY_DEPTH);
+    if (depth == ARRAY_DEPTH)
+        return weir_gguf_bad(cursor, cursor->at, "key %s nests arrays deeper than %d", key,
+                             ARRAY_DEPTH);
     if (n > INNER_ARRAYS_MAX - cursor->n_inner_arrays)
-        return weir_gguf_bad(cursor, cursor->at, "key %s: more than %d arrays inside arrays", key, INNER_ARRAYS_MAX);
+        return weir_gguf_bad(cursor, cursor->at, "key %s: more than %d arrays inside arrays", key,
+                             INNER_ARRAYS_MAX);
     cursor->n_inner_arrays += (size_t)n;
     weir_meta *const values = weir_arena_take(arena, (size_t)n * sizeof *values);
     if (values == NULL) return weir_directory_no_memory(cursor->error, cursor->name);
-    for (uint64_t i = 0; i < n; i++) WEIR_TRY(read_array(cursor, arena, &values[i], key, depth + 1));
+    for (uint64_t i = 0; i < n; i++)
+        WEIR_TRY(read_array(cursor, arena, &values[i], key, depth + 1));
     *out = (weir_elements){ .values = values };
     return WEIR_OK;
 }
 
-static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out, const char *key, int depth)
+static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out,
+                              const char *key, int depth)
 {
     weir_packed_type type;
     uint64_t         n;
@@ -208,11 +229,15 @@ static weir_status read_array(weir_gguf_cursor *cursor, weir_arena *arena, weir_
         WEIR_TRY(read_arrays(cursor, arena, elements, n, key, depth));
     else
         WEIR_TRY(read_numbers(cursor, elements, type, n, key));
-    *out = (weir_meta){ .type = WEIR_META_ARRAY, .length = (size_t)n, .element_type = meta_type(type), .elements = elements };
+    *out = (weir_meta){ .type = WEIR_META_ARRAY,
+                        .length = (size_t)n,
+                        .element_type = meta_type(type),
+                        .elements = elements };
     return WEIR_OK;
 }
 
-weir_status weir_gguf_value(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out, const char *key)
+weir_status weir_gguf_value(weir_gguf_cursor *cursor, weir_arena *arena, weir_meta *out,
+                            const char *key)
 {
     char             shown[80];
     weir_packed_type type;

@@ -16,7 +16,9 @@
 extern "C" {
 #endif
 
-enum { WEIR_TENSOR_DIMS = 6 }; /* GGUF has at most 4; image towers in safetensors checkpoints have 5 */
+enum {
+    WEIR_TENSOR_DIMS = 6
+}; /* GGUF has at most 4; image towers in safetensors checkpoints have 5 */
 
 /* shape is slowest first, as in [n_out, n_in] (GGUF's order is reversed by the reader). `file` counts the files of the checkpoint. */
 typedef struct weir_tensor {
@@ -30,7 +32,13 @@ typedef struct weir_tensor {
 
 typedef enum weir_container { WEIR_CONTAINER_GGUF, WEIR_CONTAINER_SAFETENSORS } weir_container;
 
-typedef enum weir_meta_type { WEIR_META_INT, WEIR_META_FLOAT, WEIR_META_BOOL, WEIR_META_STRING, WEIR_META_ARRAY } weir_meta_type;
+typedef enum weir_meta_type {
+    WEIR_META_INT,
+    WEIR_META_FLOAT,
+    WEIR_META_BOOL,
+    WEIR_META_STRING,
+    WEIR_META_ARRAY
+} weir_meta_type;
 
 /* A metadata value. Integers of any width are i64 (u64 past INT64_MAX is an error of the reader). Array elements are read with
  * weir_meta_at. Strings are NUL-terminated and may hold NULs: use `length`. */
@@ -42,9 +50,9 @@ typedef struct weir_meta {
         bool        boolean;
         const char *string;
     };
-    size_t         length;       /* of the string, or elements of the array */
+    size_t         length; /* of the string, or elements of the array */
     weir_meta_type element_type; /* of an array */
-    const void    *elements;     /* private to the reader */
+    const void    *elements; /* private to the reader */
 } weir_meta;
 
 typedef struct weir_tensor_directory weir_tensor_directory;
@@ -53,17 +61,23 @@ typedef struct weir_tensor_directory weir_tensor_directory;
  * shards, or a single *.gguf). For safetensors the metadata is config.json beside the weights, with `text_config` taken as the root
  * when present (its keys go before the root's); nested objects are reached as "rope_parameters.rope_theta".
  * errors : EIO, ENOTFOUND, EFORMAT with file, place and reason */
-WEIR_MUST_CHECK weir_status weir_tensor_directory_open(weir_tensor_directory **out, const char *path, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_tensor_directory_open(weir_tensor_directory **out,
+                                                       const char *path, weir_error *error);
 void                        weir_tensor_directory_close(weir_tensor_directory *directory);
 
-weir_container     weir_tensor_directory_container(const weir_tensor_directory *directory);
-const char        *weir_tensor_directory_path(const weir_tensor_directory *directory);   /* the file or folder that was opened      */
-const char        *weir_tensor_directory_folder(const weir_tensor_directory *directory); /* where tokenizer.json would be           */
+weir_container weir_tensor_directory_container(const weir_tensor_directory *directory);
+const char    *weir_tensor_directory_path(
+       const weir_tensor_directory *directory); /* the file or folder that was opened      */
+const char *weir_tensor_directory_folder(
+    const weir_tensor_directory *directory); /* where tokenizer.json would be           */
 size_t             weir_tensor_directory_count(const weir_tensor_directory *directory);
-const weir_tensor *weir_tensor_directory_at(const weir_tensor_directory *directory, size_t index); /* one array: at(i) == at(0) + i */
-const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *directory, const char *name); /* NULL when absent        */
+const weir_tensor *weir_tensor_directory_at(const weir_tensor_directory *directory,
+                                            size_t index); /* one array: at(i) == at(0) + i */
+const weir_tensor *weir_tensor_directory_find(const weir_tensor_directory *directory,
+                                              const char *name); /* NULL when absent        */
 /* GGUF: full key ("qwen35.block_count"); safetensors: config.json path. False when absent or null. */
-bool weir_tensor_directory_meta(const weir_tensor_directory *directory, const char *key, weir_meta *out);
+bool weir_tensor_directory_meta(const weir_tensor_directory *directory, const char *key,
+                                weir_meta *out);
 bool weir_meta_at(const weir_meta *array, size_t index, weir_meta *out);
 /* The tensor's bytes will not be read again soon: give its pages back (they were copied into a packed layout). */
 void weir_tensor_release(const weir_tensor_directory *directory, const weir_tensor *tensor);

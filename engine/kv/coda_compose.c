@@ -9,15 +9,18 @@ typedef struct merge {
     const weir_coda_layer *layer;
     weir_coda_state        earlier, out;
     int64_t                width; /* KV heads * head_dim */
-    float   *units; /* [2 * n_exact, width] values with each head's part of length 1: first those of out, slot by slot, then earlier's */
-    float   *nearest; /* [2 * n_exact] greatest cosine with those taken; NAN: the slot is not in use */
+    float *
+        units; /* [2 * n_exact, width] values with each head's part of length 1: first those of out, slot by slot, then earlier's */
+    float
+        *nearest; /* [2 * n_exact] greatest cosine with those taken; NAN: the slot is not in use */
     int32_t *taken; /* [2 * n_exact] in the order of choice */
     float   *row, *other; /* [2 * width] keys, then values */
 } merge;
 
 size_t weir_coda_merge_scratch(const weir_coda_layer *layer)
 {
-    const size_t width = (size_t)(layer->n_kv_heads * layer->head_dim), n = 2 * (size_t)layer->n_exact;
+    const size_t width = (size_t)(layer->n_kv_heads * layer->head_dim),
+                 n = 2 * (size_t)layer->n_exact;
     return (n * width + 4 * width + n) * sizeof(float) + n * sizeof(int32_t);
 }
 
@@ -57,8 +60,14 @@ static float dot(const float *a, const float *b, int64_t n)
 
 /* ---- the exact bank */
 
-static int64_t                exact_slot(const merge *m, int64_t i) { return m->layer->window + i % m->layer->n_exact; }
-static const weir_coda_state *exact_state(const merge *m, int64_t i) { return i < m->layer->n_exact ? &m->out : &m->earlier; }
+static int64_t exact_slot(const merge *m, int64_t i)
+{
+    return m->layer->window + i % m->layer->n_exact;
+}
+static const weir_coda_state *exact_state(const merge *m, int64_t i)
+{
+    return i < m->layer->n_exact ? &m->out : &m->earlier;
+}
 
 static void find_units(merge *m)
 {
@@ -68,7 +77,7 @@ static void find_units(merge *m)
         read_slot(m, exact_state(m, i), exact_slot(m, i), m->row);
         for (int64_t h = 0; h < m->width; h += m->layer->head_dim) {
             const float *const value = m->row + m->width + h;
-            const float        inverse = 1.0f / fmaxf(sqrtf(dot(value, value, m->layer->head_dim)), 1e-6f);
+            const float inverse = 1.0f / fmaxf(sqrtf(dot(value, value, m->layer->head_dim)), 1e-6f);
             for (int64_t d = 0; d < m->layer->head_dim; d++) unit[h + d] = value[d] * inverse;
         }
     }
@@ -81,8 +90,9 @@ static int64_t choose_exact(const merge *m, int64_t n_taken)
     for (int64_t i = 0; i < 2 * (int64_t)m->layer->n_exact; i++) {
         if (!(m->nearest[i] < m->layer->hit)) continue;
         const bool is_first = n_taken == 0;
-        const bool is_better =
-            best < 0 || (is_first ? i < m->layer->n_exact && m->out.used_at[i] > m->out.used_at[best] : m->nearest[i] < m->nearest[best]);
+        const bool is_better = best < 0 || (is_first ? i < m->layer->n_exact &&
+                                                           m->out.used_at[i] > m->out.used_at[best]
+                                                     : m->nearest[i] < m->nearest[best]);
         if (is_better) best = i;
     }
     return best;
@@ -92,7 +102,8 @@ static void take_exact(merge *m, int64_t i)
 {
     for (int64_t j = 0; j < 2 * (int64_t)m->layer->n_exact; j++) {
         if (isnan(m->nearest[j])) continue;
-        const float cosine = dot(m->units + i * m->width, m->units + j * m->width, m->width) / (float)m->layer->n_kv_heads;
+        const float cosine = dot(m->units + i * m->width, m->units + j * m->width, m->width) /
+                             (float)m->layer->n_kv_heads;
         m->nearest[j] = fmaxf(m->nearest[j], cosine);
     }
     m->nearest[i] = INFINITY;
@@ -115,7 +126,8 @@ static void merge_exact(merge *m)
 {
     int64_t n_taken = 0, chosen;
     if (m->layer->n_exact == 0) return;
-    if (m->earlier.head->n_open_exact > m->out.head->n_open_exact) m->out.head->n_open_exact = m->earlier.head->n_open_exact;
+    if (m->earlier.head->n_open_exact > m->out.head->n_open_exact)
+        m->out.head->n_open_exact = m->earlier.head->n_open_exact;
     find_units(m);
     while (n_taken < m->out.head->n_open_exact && (chosen = choose_exact(m, n_taken)) >= 0) {
         m->taken[n_taken++] = (int32_t)chosen;
@@ -135,7 +147,10 @@ static void merge_exact(merge *m)
 
 /* ---- prototypes */
 
-static int64_t summary_slot(const merge *m, int64_t i) { return (int64_t)m->layer->window + m->layer->n_exact + i; }
+static int64_t summary_slot(const merge *m, int64_t i)
+{
+    return (int64_t)m->layer->window + m->layer->n_exact + i;
+}
 
 /* Mean over the heads of the cosine of two keys' low bands. */
 static float low_cosine(const weir_coda_layer *layer, const float *a, const float *b)
@@ -149,7 +164,8 @@ static float low_cosine(const weir_coda_layer *layer, const float *a, const floa
             aa += (double)a[d] * (double)a[d];
             bb += (double)b[d] * (double)b[d];
         }
-        mean += (float)(ab / (fmax(sqrt(aa), 1e-6) * fmax(sqrt(bb), 1e-6))) / (float)layer->n_kv_heads;
+        mean +=
+            (float)(ab / (fmax(sqrt(aa), 1e-6) * fmax(sqrt(bb), 1e-6))) / (float)layer->n_kv_heads;
     }
     return mean;
 }
@@ -180,7 +196,8 @@ static void blend_summary(merge *m, int64_t slot, float rate)
 {
     read_slot(m, &m->out, slot, m->other);
     for (int64_t x = 0; x < m->width; x++) {
-        if (weir_coda_is_low(m->layer, x % m->layer->head_dim)) m->other[x] += rate * (m->row[x] - m->other[x]);
+        if (weir_coda_is_low(m->layer, x % m->layer->head_dim))
+            m->other[x] += rate * (m->row[x] - m->other[x]);
         m->other[m->width + x] += rate * (m->row[m->width + x] - m->other[m->width + x]);
     }
     put_slot(m, slot, m->other);
@@ -191,7 +208,8 @@ static void merge_summary(merge *m)
     const double earlier = (double)m->earlier.head->position, later = (double)m->out.head->position;
     const float  rate = (float)(earlier / fmax(earlier + later, 1));
     if (m->layer->n_summary == 0) return;
-    if (m->earlier.head->n_open_summary > m->out.head->n_open_summary) m->out.head->n_open_summary = m->earlier.head->n_open_summary;
+    if (m->earlier.head->n_open_summary > m->out.head->n_open_summary)
+        m->out.head->n_open_summary = m->earlier.head->n_open_summary;
     for (int64_t i = 0; m->out.head->n_open_summary > 0 && i < m->layer->n_summary; i++) {
         if (!weir_coda_is_used(&m->earlier, summary_slot(m, i))) continue;
         read_slot(m, &m->earlier, summary_slot(m, i), m->row);
@@ -211,7 +229,8 @@ static int64_t both_counts(int64_t a, int64_t b)
     return a + b < most ? a + b : most;
 }
 
-void weir_coda_merge(const weir_coda_layer *layer, const void *earlier, const void *later, void *out, void *scratch)
+void weir_coda_merge(const weir_coda_layer *layer, const void *earlier, const void *later,
+                     void *out, void *scratch)
 {
     memcpy(out, later, weir_coda_view(layer, NULL).bytes);
     merge m = open_merge(layer, earlier, out, scratch);
@@ -222,7 +241,8 @@ void weir_coda_merge(const weir_coda_layer *layer, const void *earlier, const vo
     }
     merge_exact(&m);
     merge_summary(&m);
-    for (int i = 0; i < WEIR_CODA_COUNTS; i++) m.out.head->counts[i] = both_counts(m.out.head->counts[i], m.earlier.head->counts[i]);
+    for (int i = 0; i < WEIR_CODA_COUNTS; i++)
+        m.out.head->counts[i] = both_counts(m.out.head->counts[i], m.earlier.head->counts[i]);
 }
 
 /* ---- KV heads on several machines ------------------------------------------------------------------------------------------- */
@@ -236,43 +256,52 @@ weir_coda_layer weir_coda_part(const weir_coda_layer *layer, int64_t first_head,
 }
 
 /* What heads have in common lies before the pages and is as long with any number of heads. */
-static size_t common_bytes(const weir_coda_state *state) { return (size_t)(state->pages - (char *)state->head); }
+static size_t common_bytes(const weir_coda_state *state)
+{
+    return (size_t)(state->pages - (char *)state->head);
+}
 
 static void copy_heads(char *dst, const char *src, const weir_coda_state *state, int64_t n_heads)
 {
     memcpy(dst, src, (size_t)(n_heads * state->n_pages * state->page_bytes));
 }
 
-void weir_coda_split(const weir_coda_layer *layer, const void *state, int64_t first_head, int64_t n_heads, void *out)
+void weir_coda_split(const weir_coda_layer *layer, const void *state, int64_t first_head,
+                     int64_t n_heads, void *out)
 {
     const weir_coda_layer part = weir_coda_part(layer, first_head, n_heads);
-    const weir_coda_state from = weir_coda_view(layer, (void *)(uintptr_t)state), to = weir_coda_view(&part, out);
+    const weir_coda_state from = weir_coda_view(layer, (void *)(uintptr_t)state),
+                          to = weir_coda_view(&part, out);
     WEIR_ASSERT(first_head >= 0 && n_heads > 0 && first_head + n_heads <= layer->n_kv_heads);
     memset(out, 0, to.bytes);
     memcpy(out, state, common_bytes(&from));
     copy_heads(to.pages, from.pages + first_head * from.n_pages * from.page_bytes, &to, n_heads);
 }
 
-weir_status weir_coda_join(const weir_coda_layer *layer, const void *const *parts, const int64_t *n_heads, int64_t n_parts, void *out,
-                           weir_error *error)
+weir_status weir_coda_join(const weir_coda_layer *layer, const void *const *parts,
+                           const int64_t *n_heads, int64_t n_parts, void *out, weir_error *error)
 {
     const weir_coda_state to = weir_coda_view(layer, out);
     int64_t               head = 0;
     memset(out, 0, to.bytes);
     for (int64_t i = 0; i < n_parts; i++) {
         if (n_heads[i] < 1 || n_heads[i] > layer->n_kv_heads - head)
-            return weir_error_set(error, WEIR_EMISMATCH, "parts of a CoDA state have other KV heads than its layer");
+            return weir_error_set(error, WEIR_EMISMATCH,
+                                  "parts of a CoDA state have other KV heads than its layer");
         if (memcmp(parts[i], parts[0], common_bytes(&to)) != 0)
-            return weir_error_set(error, WEIR_EMISMATCH, "part %lld of a CoDA state has gone another way than the first: its slots differ",
-                                  (long long)i + 1);
+            return weir_error_set(
+                error, WEIR_EMISMATCH,
+                "part %lld of a CoDA state has gone another way than the first: its slots differ",
+                (long long)i + 1);
         const weir_coda_layer part = weir_coda_part(layer, head, n_heads[i]);
         const weir_coda_state from = weir_coda_view(&part, (void *)(uintptr_t)parts[i]);
         copy_heads(to.pages + head * to.n_pages * to.page_bytes, from.pages, &from, n_heads[i]);
         head += n_heads[i];
     }
     if (head != layer->n_kv_heads || n_parts == 0)
-        return weir_error_set(error, WEIR_EMISMATCH, "parts of a CoDA state have %lld of its layer's %lld KV heads", (long long)head,
-                              (long long)layer->n_kv_heads);
+        return weir_error_set(error, WEIR_EMISMATCH,
+                              "parts of a CoDA state have %lld of its layer's %lld KV heads",
+                              (long long)head, (long long)layer->n_kv_heads);
     memcpy(out, parts[0], common_bytes(&to));
     return WEIR_OK;
 }

@@ -38,7 +38,9 @@ static size_t padded(size_t n) { return (n + 7) / 8 * 8; }
 
 static size_t segment_bytes(const weir_coda_layer *layer, int64_t n, int bits)
 {
-    return n == 0 ? 0 : (size_t)layer->head_dim * 4 + (size_t)n * (size_t)layer->head_dim * (size_t)bits / 8; /* head_dim is even */
+    return n == 0 ? 0
+                  : (size_t)layer->head_dim * 4 + (size_t)n * (size_t)layer->head_dim *
+                                                      (size_t)bits / 8; /* head_dim is even */
 }
 
 size_t weir_coda_packed_bytes(const weir_coda_layer *layer, int bits)
@@ -66,13 +68,15 @@ typedef struct channel {
 static float channel_value(const channel *c, int64_t i)
 {
     const int64_t row = c->state->rows[c->slots.first + i];
-    return weir_coda_load(c->layer->format, weir_coda_page(c->state, c->head, row), weir_coda_index(c->layer, c->side, row, c->dim));
+    return weir_coda_load(c->layer->format, weir_coda_page(c->state, c->head, row),
+                          weir_coda_index(c->layer, c->side, row, c->dim));
 }
 
 static void put_channel_value(const channel *c, int64_t i, float value)
 {
     const int64_t row = c->state->rows[c->slots.first + i];
-    weir_coda_store(c->layer->format, weir_coda_page(c->state, c->head, row), weir_coda_index(c->layer, c->side, row, c->dim), value);
+    weir_coda_store(c->layer->format, weir_coda_page(c->state, c->head, row),
+                    weir_coda_index(c->layer, c->side, row, c->dim), value);
 }
 
 /* f16 next below or above, for values within its range. */
@@ -97,7 +101,9 @@ static bool fit_channel(const channel *c, int bits, uint16_t *least, uint16_t *s
         high = fmaxf(high, value);
     }
     *least = low == high ? weir_f16_from_f32(low) : round_f16(low, false);
-    *step = low == high ? 0 : round_f16((high - weir_f16_to_f32(*least)) / (float)((1 << bits) - 1), true);
+    *step = low == high
+                ? 0
+                : round_f16((high - weir_f16_to_f32(*least)) / (float)((1 << bits) - 1), true);
     return is_finite && isfinite(weir_f16_to_f32(*least)) && isfinite(weir_f16_to_f32(*step));
 }
 
@@ -106,7 +112,9 @@ static void put_code(uint8_t *codes, int64_t index, int bits, int code)
     if (bits == 8)
         codes[index] = (uint8_t)code;
     else
-        codes[index / 2] = (uint8_t)((index % 2 == 0 ? codes[index / 2] & 0xF0 : codes[index / 2] & 0x0F) | code << (index % 2 * 4));
+        codes[index / 2] =
+            (uint8_t)((index % 2 == 0 ? codes[index / 2] & 0xF0 : codes[index / 2] & 0x0F) |
+                      code << (index % 2 * 4));
 }
 
 static int code_at(const uint8_t *codes, int64_t index, int bits)
@@ -124,7 +132,8 @@ static bool pack_segment(channel c, int bits, char *out)
         if (!fit_channel(&c, bits, &least, &step)) return false;
         memcpy(out + c.dim * 2, &least, sizeof least);
         memcpy(out + (dims + c.dim) * 2, &step, sizeof step);
-        const float low = weir_f16_to_f32(least), scale = weir_f16_to_f32(step), inverse = scale > 0 ? 1.0f / scale : 0.0f;
+        const float low = weir_f16_to_f32(least), scale = weir_f16_to_f32(step),
+                    inverse = scale > 0 ? 1.0f / scale : 0.0f;
         for (int64_t i = 0; i < c.slots.n; i++) {
             const float code = rintf((channel_value(&c, i) - low) * inverse);
             put_code(codes, i * dims + c.dim, bits, (int)fminf(fmaxf(code, 0.0f), most));
@@ -143,12 +152,14 @@ static bool unpack_segment(channel c, int bits, const char *in)
         memcpy(&step, in + (dims + c.dim) * 2, sizeof step);
         const float low = weir_f16_to_f32(least), scale = weir_f16_to_f32(step);
         if (!isfinite(low) || !isfinite(scale)) return false;
-        for (int64_t i = 0; i < c.slots.n; i++) put_channel_value(&c, i, low + (float)code_at(codes, i * dims + c.dim, bits) * scale);
+        for (int64_t i = 0; i < c.slots.n; i++)
+            put_channel_value(&c, i, low + (float)code_at(codes, i * dims + c.dim, bits) * scale);
     }
     return true;
 }
 
-weir_status weir_coda_pack(const weir_coda_layer *layer, const void *memory, int bits, void *packed, weir_error *error)
+weir_status weir_coda_pack(const weir_coda_layer *layer, const void *memory, int bits, void *packed,
+                           weir_error *error)
 {
     const weir_coda_state state = weir_coda_view(layer, (void *)(uintptr_t)memory);
     part                  parts[N_PARTS];
@@ -163,15 +174,21 @@ weir_status weir_coda_pack(const weir_coda_layer *layer, const void *memory, int
     for (int64_t head = 0; head < layer->n_kv_heads; head++)
         for (int side = WEIR_KV_K; side <= WEIR_KV_V; side++)
             for (int i = 0; i < N_SEGMENTS; out += segment_bytes(layer, segments[i].n, bits), i++) {
-                const channel c = { .layer = layer, .state = &state, .slots = segments[i], .head = head, .side = (weir_kv_side)side };
+                const channel c = { .layer = layer,
+                                    .state = &state,
+                                    .slots = segments[i],
+                                    .head = head,
+                                    .side = (weir_kv_side)side };
                 if (segments[i].n > 0 && !pack_segment(c, bits, out))
                     return weir_error_set(error, WEIR_EUNSUPPORTED,
-                                          "a CoDA state holds values that are no numbers or beyond 65504; store it without quantisation");
+                                          "a CoDA state holds values that are no numbers or beyond "
+                                          "65504; store it without quantisation");
             }
     return WEIR_OK;
 }
 
-weir_status weir_coda_unpack(const weir_coda_layer *layer, const void *packed, int bits, void *memory, weir_error *error)
+weir_status weir_coda_unpack(const weir_coda_layer *layer, const void *packed, int bits,
+                             void *memory, weir_error *error)
 {
     const weir_coda_state state = weir_coda_view(layer, memory);
     const char           *in = packed, *problem;
@@ -183,11 +200,21 @@ weir_status weir_coda_unpack(const weir_coda_layer *layer, const void *packed, i
     for (int i = 0; i < N_PARTS; in += padded(parts[i].bytes), i++)
         if (parts[i].bytes > 0) memcpy(parts[i].at, in, parts[i].bytes);
     problem = weir_coda_problem(layer, memory);
-    for (int64_t head = 0; problem == NULL && !weir_coda_is_zero(memory, state.bytes) && head < layer->n_kv_heads; head++)
+    for (int64_t head = 0;
+         problem == NULL && !weir_coda_is_zero(memory, state.bytes) && head < layer->n_kv_heads;
+         head++)
         for (int side = WEIR_KV_K; side <= WEIR_KV_V; side++)
             for (int i = 0; i < N_SEGMENTS; in += segment_bytes(layer, segments[i].n, bits), i++) {
-                const channel c = { .layer = layer, .state = &state, .slots = segments[i], .head = head, .side = (weir_kv_side)side };
-                if (segments[i].n > 0 && !unpack_segment(c, bits, in)) problem = "a step or a least value is no number";
+                const channel c = { .layer = layer,
+                                    .state = &state,
+                                    .slots = segments[i],
+                                    .head = head,
+                                    .side = (weir_kv_side)side };
+                if (segments[i].n > 0 && !unpack_segment(c, bits, in))
+                    problem = "a step or a least value is no number";
             }
-    return problem == NULL ? WEIR_OK : weir_error_set(error, WEIR_EFORMAT, "these bytes are no CoDA state of this layer: %s", problem);
+    return problem == NULL
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_EFORMAT,
+                                "these bytes are no CoDA state of this layer: %s", problem);
 }

@@ -15,12 +15,18 @@ struct cut_text {
     char              salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1]; /* name "": none */
 };
 
-static inline const int32_t *cut_tokens(const weir_prefix *p, const cut_text *text) { return (const int32_t *)(p->cut_memory + text->at); }
-static inline void          *cut_parcel(const weir_prefix *p, const cut_text *text) { return p->cut_memory + text->at + text->parcel; }
+static inline const int32_t *cut_tokens(const weir_prefix *p, const cut_text *text)
+{
+    return (const int32_t *)(p->cut_memory + text->at);
+}
+static inline void *cut_parcel(const weir_prefix *p, const cut_text *text)
+{
+    return p->cut_memory + text->at + text->parcel;
+}
 
 size_t    cut_bytes(const weir_prefix_limits *limits); /* SIZE_MAX: absurd */
 void      cut_open(weir_prefix *p); /* p->cut has its memory, zero */
 void      cut_close(weir_prefix *p);
 cut_text *cut_oldest(const weir_prefix *p);
-void      cut_count(const weir_prefix *p, weir_kv_pages *pages); /* adds pages that only entries hold */
-bool      cut_is_sound(const weir_prefix *p);
+void cut_count(const weir_prefix *p, weir_kv_pages *pages); /* adds pages that only entries hold */
+bool cut_is_sound(const weir_prefix *p);

@@ -14,7 +14,8 @@ size_t cut_bytes(const weir_prefix_limits *limits)
 {
     size_t entries;
     if (limits->n_cut == 0) return 0;
-    if (limits->n_cut < 0 || limits->n_cut > WEIR_CUT_TEXTS || !weir_mul_size(&entries, (size_t)limits->n_cut, sizeof(cut_text)) ||
+    if (limits->n_cut < 0 || limits->n_cut > WEIR_CUT_TEXTS ||
+        !weir_mul_size(&entries, (size_t)limits->n_cut, sizeof(cut_text)) ||
         !weir_add_size(&entries, rounded(entries), limits->cut_bytes))
         return SIZE_MAX;
     return entries;
@@ -22,11 +23,13 @@ size_t cut_bytes(const weir_prefix_limits *limits)
 
 void cut_open(weir_prefix *p)
 {
-    if (p->cut != NULL) p->cut_memory = (char *)p->cut + rounded((size_t)p->limits.n_cut * sizeof *p->cut);
+    if (p->cut != NULL)
+        p->cut_memory = (char *)p->cut + rounded((size_t)p->limits.n_cut * sizeof *p->cut);
 }
 
 /* One layout for a text that is there and for the most that one may be. */
-static void lay_out(cut_text *text, size_t snapshot_bytes, size_t parcel_bytes, size_t policy_bytes, size_t state_bytes)
+static void lay_out(cut_text *text, size_t snapshot_bytes, size_t parcel_bytes, size_t policy_bytes,
+                    size_t state_bytes)
 {
     text->recurrent = rounded((size_t)text->n_tokens * sizeof(int32_t));
     text->parcel = text->recurrent + rounded(snapshot_bytes);
@@ -36,7 +39,8 @@ static void lay_out(cut_text *text, size_t snapshot_bytes, size_t parcel_bytes, 
     text->bytes = text->state + rounded(state_bytes);
 }
 
-size_t weir_cut_text_bytes(const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens, int64_t n_rows, size_t state_bytes)
+size_t weir_cut_text_bytes(const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens,
+                           int64_t n_rows, size_t state_bytes)
 {
     enum { OPTIONS = 1 << 10 }; /* of a policy, as a text */
     cut_text text = { .n_tokens = (int32_t)n_tokens };
@@ -82,7 +86,8 @@ cut_text *cut_oldest(const weir_prefix *p)
 {
     cut_text *oldest = NULL;
     for (cut_text *t = p->cut; p->cut != NULL && t < p->cut + p->limits.n_cut; t++)
-        if (is_used(t) && t->n_holds == 0 && (oldest == NULL || t->last_use < oldest->last_use)) oldest = t;
+        if (is_used(t) && t->n_holds == 0 && (oldest == NULL || t->last_use < oldest->last_use))
+            oldest = t;
     return oldest;
 }
 
@@ -110,48 +115,65 @@ void cut_count(const weir_prefix *p, weir_kv_pages *pages)
 }
 
 /* ---- finding ------------------------------------------------------------------------------------------------------------ */
-typedef enum kinship { OF_OTHERS /* another salt */, OTHER_POLICY, OTHER_CHOICE /* budget or protected rows */, ALIKE } kinship;
+typedef enum kinship {
+    OF_OTHERS /* another salt */,
+    OTHER_POLICY,
+    OTHER_CHOICE /* budget or protected rows */,
+    ALIKE
+} kinship;
 
 static kinship compare(const cut_text *text, const weir_keeping_past *past, const char *salt)
 {
     if (!is_used(text) || strcmp(text->salt, salt_text(salt)) != 0) return OF_OTHERS;
     if (memcmp(text->past.policy, past->policy, sizeof past->policy) != 0) return OTHER_POLICY;
-    return text->past.budget == past->budget && text->past.n_pinned == past->n_pinned ? ALIKE : OTHER_CHOICE;
+    return text->past.budget == past->budget && text->past.n_pinned == past->n_pinned
+               ? ALIKE
+               : OTHER_CHOICE;
 }
 
 static bool begins(const weir_prefix *p, const cut_text *text, const int32_t *tokens, int32_t most)
 {
-    return text->n_tokens <= most && common(cut_tokens(p, text), tokens, text->n_tokens) == text->n_tokens;
+    return text->n_tokens <= most &&
+           common(cut_tokens(p, text), tokens, text->n_tokens) == text->n_tokens;
 }
 
-bool weir_prefix_has_cut(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt)
+bool weir_prefix_has_cut(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
+                         const char *salt)
 {
-    for (const cut_text *t = prefix->cut; prefix->cut != NULL && t < prefix->cut + prefix->limits.n_cut; t++)
-        if (is_used(t) && strcmp(t->salt, salt_text(salt)) == 0 && begins(prefix, t, tokens, n_tokens)) return true;
+    for (const cut_text *t = prefix->cut;
+         prefix->cut != NULL && t < prefix->cut + prefix->limits.n_cut; t++)
+        if (is_used(t) && strcmp(t->salt, salt_text(salt)) == 0 &&
+            begins(prefix, t, tokens, n_tokens))
+            return true;
     return false;
 }
 
 static bool has_turns(const cut_text *text, const weir_keeping_past *past)
 {
-    return text->past.n_turns == past->n_turns && memcmp(text->past.turns, past->turns, (size_t)past->n_turns * sizeof *past->turns) == 0;
+    return text->past.n_turns == past->n_turns &&
+           memcmp(text->past.turns, past->turns, (size_t)past->n_turns * sizeof *past->turns) == 0;
 }
 
 /* The longest one that begins the tokens, at most `most` of them. */
-static cut_text *find(const weir_prefix *p, const int32_t *tokens, int32_t most, const weir_keeping_past *past, const char *salt,
-                      bool again, weir_prefix_hit *hit)
+static cut_text *find(const weir_prefix *p, const int32_t *tokens, int32_t most,
+                      const weir_keeping_past *past, const char *salt, bool again,
+                      weir_prefix_hit *hit)
 {
     cut_text *best = NULL;
     for (cut_text *t = p->cut; p->cut != NULL && t < p->cut + p->limits.n_cut; t++) {
         const kinship kin = compare(t, past, salt);
         if (kin == OTHER_CHOICE && hit->n_matched == 0)
-            hit->reason = "texts of this KV policy are kept, under another budget or with other protected rows";
+            hit->reason = "texts of this KV policy are kept, under another budget or with other "
+                          "protected rows";
         if (kin == OTHER_POLICY && hit->n_matched == 0 && begins(p, t, tokens, most))
             hit->reason = "this text is kept under another KV policy, or under other options of it";
         if (kin != ALIKE || (again && !has_turns(t, past))) continue;
-        const int32_t same = common(cut_tokens(p, t), tokens, t->n_tokens < most ? t->n_tokens : most);
+        const int32_t same =
+            common(cut_tokens(p, t), tokens, t->n_tokens < most ? t->n_tokens : most);
         if (same > hit->n_matched) {
             hit->n_matched = same;
-            hit->reason = "a text that its KV policy watched is continued whole or not at all, and the nearest one differs here";
+            hit->reason = "a text that its KV policy watched is continued whole or not at all, and "
+                          "the nearest one differs here";
         }
         if (same == t->n_tokens && (best == NULL || t->n_tokens > best->n_tokens)) best = t;
     }
@@ -160,19 +182,23 @@ static cut_text *find(const weir_prefix *p, const int32_t *tokens, int32_t most,
 
 /* ---- keeping ------------------------------------------------------------------------------------------------------------ */
 /* Of the texts that begin this one, or are it, the longest shorter one stays. */
-static void drop_beginnings(weir_prefix *p, const int32_t *tokens, int32_t n, const weir_keeping_past *past, const char *salt)
+static void drop_beginnings(weir_prefix *p, const int32_t *tokens, int32_t n,
+                            const weir_keeping_past *past, const char *salt)
 {
     weir_prefix_hit       hit = { 0 };
     const cut_text *const last = find(p, tokens, n - 1, past, salt, false, &hit);
     for (cut_text *t = p->cut; t < p->cut + p->limits.n_cut; t++) {
-        if (t == last || t->n_holds > 0 || compare(t, past, salt) != ALIKE || !begins(p, t, tokens, n)) continue;
+        if (t == last || t->n_holds > 0 || compare(t, past, salt) != ALIKE ||
+            !begins(p, t, tokens, n))
+            continue;
         drop(p, t);
     }
 }
 
 void weir_prefix_unname_cut(weir_prefix *prefix, const char *name)
 {
-    for (cut_text *t = prefix->cut; prefix->cut != NULL && t < prefix->cut + prefix->limits.n_cut; t++)
+    for (cut_text *t = prefix->cut; prefix->cut != NULL && t < prefix->cut + prefix->limits.n_cut;
+         t++)
         if (strcmp(t->name, name) == 0) t->name[0] = '\0';
 }
 
@@ -193,16 +219,20 @@ static cut_text *take_entry(weir_prefix *p, cut_text *text)
 }
 
 /* All of it but the policy's state; NULL with the reason. */
-static cut_text *make_entry(weir_prefix *p, const weir_cut_content *content, const weir_kv_table *table, const char **reason)
+static cut_text *make_entry(weir_prefix *p, const weir_cut_content *content,
+                            const weir_kv_table *table, const char **reason)
 {
-    const size_t snapshot_bytes = content->recurrent != NULL ? p->limits.snapshot_bytes : 0, policy_bytes = strlen(content->policy) + 1;
-    cut_text     text = { .n_tokens = content->n_tokens, .past = content->past };
+    const size_t snapshot_bytes = content->recurrent != NULL ? p->limits.snapshot_bytes : 0,
+                 policy_bytes = strlen(content->policy) + 1;
+    cut_text text = { .n_tokens = content->n_tokens, .past = content->past };
     *reason = "none is kept (kv.policy.kept = 0, or no room for any)";
     if (p->limits.n_cut == 0) return NULL;
     *reason = "its salt is too long";
     if (strlen(content->salt) > WEIR_PREFIX_SALT) return NULL;
-    lay_out(&text, snapshot_bytes, weir_kv_parcel_bytes(table, p->store), policy_bytes, content->state_bytes);
-    *reason = "it takes more memory than all kept texts have that a policy watched; raise kv.policy.kept";
+    lay_out(&text, snapshot_bytes, weir_kv_parcel_bytes(table, p->store), policy_bytes,
+            content->state_bytes);
+    *reason =
+        "it takes more memory than all kept texts have that a policy watched; raise kv.policy.kept";
     if (text.bytes > p->limits.cut_bytes) return NULL;
     drop_beginnings(p, content->tokens, content->n_tokens, &content->past, content->salt);
     *reason = "another one is being saved";
@@ -214,7 +244,8 @@ static cut_text *make_entry(weir_prefix *p, const weir_cut_content *content, con
     (void)strcpy(entry->salt, content->salt);
     set_name(p, entry, content->name);
     memcpy(base, content->tokens, (size_t)text.n_tokens * sizeof(int32_t));
-    if (snapshot_bytes > 0) weir_ledger_copy(p->ledger, base + text.recurrent, content->recurrent, snapshot_bytes);
+    if (snapshot_bytes > 0)
+        weir_ledger_copy(p->ledger, base + text.recurrent, content->recurrent, snapshot_bytes);
     weir_kv_parcel_fill(base + text.parcel, table, p->store);
     memcpy(base + text.policy, content->policy, policy_bytes);
     p->stats.n_cut++;
@@ -222,7 +253,8 @@ static cut_text *make_entry(weir_prefix *p, const weir_cut_content *content, con
     return entry;
 }
 
-const char *weir_prefix_keep_cut(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name)
+const char *weir_prefix_keep_cut(weir_prefix *prefix, const weir_sequence *sequence,
+                                 const char *salt, const char *name)
 {
     const char      *reason;
     weir_cut_content content = { .tokens = sequence->tokens,
@@ -240,7 +272,8 @@ const char *weir_prefix_keep_cut(weir_prefix *prefix, const weir_sequence *seque
 }
 
 /* ---- taking ------------------------------------------------------------------------------------------------------------- */
-static bool has_page_of(const weir_prefix *p, int32_t index, const weir_kv_table *table, int32_t page)
+static bool has_page_of(const weir_prefix *p, int32_t index, const weir_kv_table *table,
+                        int32_t page)
 {
     for (int64_t h = 0; h < p->heads; h++)
         if (table->pages[h * table->capacity + page] == pages_of(p, index)[h]) return true;
@@ -248,39 +281,48 @@ static bool has_page_of(const weir_prefix *p, int32_t index, const weir_kv_table
 }
 
 /* Runs of the tree whose pages the table shares are used from now on. */
-static void mark_shared(weir_prefix *p, const int32_t *tokens, int32_t n, const weir_kv_table *table, const char *salt)
+static void mark_shared(weir_prefix *p, const int32_t *tokens, int32_t n,
+                        const weir_kv_table *table, const char *salt)
 {
     int32_t deepest = NONE, same = RUN, at = 0;
-    for (int32_t index = find_salt(p, salt_text(salt)); index != NONE && same == RUN && at < n; at += same) {
+    for (int32_t index = find_salt(p, salt_text(salt)); index != NONE && same == RUN && at < n;
+         at += same) {
         index = nearest_child(p, index, tokens + at, n - at, &same);
         if (index == NONE) break;
         if (has_page_of(p, index, table, at / RUN)) deepest = index;
     }
-    for (int32_t i = deepest; i != NONE && p->nodes[i].n_tokens > 0; i = p->nodes[i].parent) prefix_mark(p, i);
+    for (int32_t i = deepest; i != NONE && p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+        prefix_mark(p, i);
 }
 
-weir_prefix_hit weir_prefix_take_cut(weir_prefix *prefix, weir_sequence *sequence, const char *salt, bool again)
+weir_prefix_hit weir_prefix_take_cut(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+                                     bool again)
 {
     weir_prefix_hit   hit = { .reason = "no text of this KV policy is kept under this salt" };
     weir_keeping_past past;
     WEIR_ASSERT(sequence->n_computed == 0 && sequence->keeping != NULL);
     weir_keeping_past_of(&past, sequence->keeping);
-    cut_text *const text = find(prefix, sequence->tokens, sequence->n_tokens - 1, &past, salt, again, &hit);
+    cut_text *const text =
+        find(prefix, sequence->tokens, sequence->n_tokens - 1, &past, salt, again, &hit);
     if (text == NULL) return hit;
     const char *const base = prefix->cut_memory + text->at;
     weir_kv_parcel_share(base + text->parcel, &sequence->table, prefix->store);
-    if (weir_keeping_load(sequence->keeping, &text->past, &sequence->table, base + text->state, text->state_bytes, NULL) != WEIR_OK) {
+    if (weir_keeping_load(sequence->keeping, &text->past, &sequence->table, base + text->state,
+                          text->state_bytes, NULL) != WEIR_OK) {
         weir_kv_truncate(&sequence->table, prefix->store, 0);
         hit.reason = "what the KV policy remembers of the kept text is of no use";
         return hit;
     }
     sequence->n_computed = text->n_tokens;
     if (sequence->recurrent_bytes > 0)
-        weir_ledger_copy(sequence->ledger, sequence->recurrent, base + text->recurrent, sequence->recurrent_bytes);
+        weir_ledger_copy(sequence->ledger, sequence->recurrent, base + text->recurrent,
+                         sequence->recurrent_bytes);
     sequence->recurrent_dirty = true;
     mark_shared(prefix, sequence->tokens, sequence->n_computed, &sequence->table, salt);
     text->last_use = ++prefix->clock;
-    return (weir_prefix_hit){ .n_rows = text->n_tokens, .n_matched = text->n_tokens, .reason = "all of a kept text is continued" };
+    return (weir_prefix_hit){ .n_rows = text->n_tokens,
+                              .n_matched = text->n_tokens,
+                              .reason = "all of a kept text is continued" };
 }
 
 /* ---- files -------------------------------------------------------------------------------------------------------------- */
@@ -290,42 +332,54 @@ static cut_text *wished(const weir_prefix *p, const weir_cut_wish *wish)
     for (cut_text *t = p->cut; p->cut != NULL && t < p->cut + p->limits.n_cut; t++) {
         if (!is_used(t)) continue;
         if (wish->name != NULL && strcmp(t->name, wish->name) == 0) return t;
-        if (wish->name != NULL || strcmp(t->salt, salt_text(wish->salt)) != 0 || !begins(p, t, wish->tokens, wish->n_tokens)) continue;
-        if (best == NULL || t->n_tokens > best->n_tokens || (t->n_tokens == best->n_tokens && t->last_use > best->last_use)) best = t;
+        if (wish->name != NULL || strcmp(t->salt, salt_text(wish->salt)) != 0 ||
+            !begins(p, t, wish->tokens, wish->n_tokens))
+            continue;
+        if (best == NULL || t->n_tokens > best->n_tokens ||
+            (t->n_tokens == best->n_tokens && t->last_use > best->last_use))
+            best = t;
     }
     return best;
 }
 
-static void hold(weir_prefix *prefix, cut_text *text, weir_sequence *sequence, weir_cut_content *content)
+static void hold(weir_prefix *prefix, cut_text *text, weir_sequence *sequence,
+                 weir_cut_content *content)
 {
     const char *const base = prefix->cut_memory + text->at;
     text->n_holds++;
     weir_kv_parcel_share(base + text->parcel, &sequence->table, prefix->store);
     mark_shared(prefix, cut_tokens(prefix, text), text->n_tokens, &sequence->table, text->salt);
-    *content = (weir_cut_content){ .tokens = cut_tokens(prefix, text),
-                                   .n_tokens = text->n_tokens,
-                                   .salt = text->salt,
-                                   .name = text->name,
-                                   .past = text->past,
-                                   .policy = base + text->policy,
-                                   .recurrent = has_states(prefix) ? (const float *)(base + text->recurrent) : NULL,
-                                   .state = base + text->state,
-                                   .state_bytes = text->state_bytes,
-                                   .entry = (int32_t)(text - prefix->cut) };
+    *content =
+        (weir_cut_content){ .tokens = cut_tokens(prefix, text),
+                            .n_tokens = text->n_tokens,
+                            .salt = text->salt,
+                            .name = text->name,
+                            .past = text->past,
+                            .policy = base + text->policy,
+                            .recurrent =
+                                has_states(prefix) ? (const float *)(base + text->recurrent) : NULL,
+                            .state = base + text->state,
+                            .state_bytes = text->state_bytes,
+                            .entry = (int32_t)(text - prefix->cut) };
 }
 
-bool weir_prefix_hold_cut(weir_prefix *prefix, const weir_cut_wish *wish, weir_sequence *sequence, weir_cut_content *content)
+bool weir_prefix_hold_cut(weir_prefix *prefix, const weir_cut_wish *wish, weir_sequence *sequence,
+                          weir_cut_content *content)
 {
     cut_text *const text = wished(prefix, wish);
     if (text != NULL) hold(prefix, text, sequence, content);
     return text != NULL;
 }
 
-bool weir_prefix_hold_next_cut(weir_prefix *prefix, uint64_t *use, weir_sequence *sequence, weir_cut_content *content)
+bool weir_prefix_hold_next_cut(weir_prefix *prefix, uint64_t *use, weir_sequence *sequence,
+                               weir_cut_content *content)
 {
     cut_text *next = NULL;
-    for (cut_text *t = prefix->cut; prefix->cut != NULL && t < prefix->cut + prefix->limits.n_cut; t++)
-        if (is_used(t) && (*use == 0 || t->last_use < *use) && (next == NULL || t->last_use > next->last_use)) next = t;
+    for (cut_text *t = prefix->cut; prefix->cut != NULL && t < prefix->cut + prefix->limits.n_cut;
+         t++)
+        if (is_used(t) && (*use == 0 || t->last_use < *use) &&
+            (next == NULL || t->last_use > next->last_use))
+            next = t;
     if (next == NULL) return false;
     *use = next->last_use;
     hold(prefix, next, sequence, content);
@@ -338,7 +392,8 @@ void weir_prefix_let_go_cut(weir_prefix *prefix, const weir_cut_content *content
     prefix->cut[content->entry].n_holds--;
 }
 
-const char *weir_prefix_put_cut(weir_prefix *prefix, const weir_kv_table *table, const weir_cut_content *content)
+const char *weir_prefix_put_cut(weir_prefix *prefix, const weir_kv_table *table,
+                                const weir_cut_content *content)
 {
     const char     *reason;
     cut_text *const entry = make_entry(prefix, content, table, &reason);
@@ -360,7 +415,9 @@ bool cut_is_sound(const weir_prefix *p)
         if (!is_used(t)) continue;
         n++;
         n_tokens += t->n_tokens;
-        if (t->at + t->bytes > p->limits.cut_bytes || t->past.turns[t->past.n_turns - 1].end != t->n_tokens) return false;
+        if (t->at + t->bytes > p->limits.cut_bytes ||
+            t->past.turns[t->past.n_turns - 1].end != t->n_tokens)
+            return false;
         for (const cut_text *o = p->cut; o < t; o++)
             if (is_used(o) && o->at < t->at + t->bytes && t->at < o->at + o->bytes) return false;
     }

@@ -17,24 +17,29 @@ extern "C" {
 #endif
 
 /* What one text takes of the block, at most: n_tokens of them, so many rows in each head, and so many bytes of its policy's state. */
-size_t weir_cut_text_bytes(const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens, int64_t n_rows, size_t state_bytes);
+size_t weir_cut_text_bytes(const weir_kv_spec *spec, size_t snapshot_bytes, int64_t n_tokens,
+                           int64_t n_rows, size_t state_bytes);
 
 /* Keeps the computed tokens of a sequence whose policy's turn is over and whose rows are committed. name: NULL, or the text's, which leaves the one that
  * had it. NULL: done; else why not, a static text. */
-const char *weir_prefix_keep_cut(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *name);
+const char *weir_prefix_keep_cut(weir_prefix *prefix, const weir_sequence *sequence,
+                                 const char *salt, const char *name);
 
 /* Gives a sequence, whose tokens and policy are set and of which nothing is computed, the longest kept text that begins it, one token of which is left
  * to compute. `again`: it was computed before, in the turns that its policy knows; a text of other turns is not the same. */
-weir_prefix_hit weir_prefix_take_cut(weir_prefix *prefix, weir_sequence *sequence, const char *salt, bool again);
+weir_prefix_hit weir_prefix_take_cut(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+                                     bool again);
 
 /* A text under this salt begins the tokens, under whatever policy. */
-bool weir_prefix_has_cut(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt);
+bool weir_prefix_has_cut(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
+                         const char *salt);
 
 /* Drops the least recently used one that nobody holds; false: there is none. */
 bool weir_prefix_drop_cut(weir_prefix *prefix);
 
 /* ---- for what writes them to files and reads them ---- */
-typedef struct weir_cut_content { /* of an entry that is held, or of a text that becomes one: borrowed */
+typedef struct
+    weir_cut_content { /* of an entry that is held, or of a text that becomes one: borrowed */
     const int32_t    *tokens; /* [n_tokens] */
     int32_t           n_tokens;
     const char       *salt, *name; /* name "": none */
@@ -53,14 +58,18 @@ typedef struct weir_cut_wish {
     int32_t        n_tokens;
 } weir_cut_wish;
 /* The table of an empty sequence shares the rows of the entry, which stays until it is let go. false: there is none. */
-bool weir_prefix_hold_cut(weir_prefix *prefix, const weir_cut_wish *wish, weir_sequence *sequence, weir_cut_content *content);
+bool weir_prefix_hold_cut(weir_prefix *prefix, const weir_cut_wish *wish, weir_sequence *sequence,
+                          weir_cut_content *content);
 /* The same for the next one, most recently used first. *use: 0 before the first. */
-bool weir_prefix_hold_next_cut(weir_prefix *prefix, uint64_t *use, weir_sequence *sequence, weir_cut_content *content);
+bool weir_prefix_hold_next_cut(weir_prefix *prefix, uint64_t *use, weir_sequence *sequence,
+                               weir_cut_content *content);
 void weir_prefix_let_go_cut(weir_prefix *prefix, const weir_cut_content *content);
 /* A text that came from a file, its rows in the table. NULL: done; else why not. */
-const char *weir_prefix_put_cut(weir_prefix *prefix, const weir_kv_table *table, const weir_cut_content *content);
+const char *weir_prefix_put_cut(weir_prefix *prefix, const weir_kv_table *table,
+                                const weir_cut_content *content);
 bool        weir_prefix_has_cut_name(const weir_prefix *prefix, const char *name);
-void        weir_prefix_unname_cut(weir_prefix *prefix, const char *name); /* it is another text's from now on */
+void        weir_prefix_unname_cut(weir_prefix *prefix,
+                                   const char  *name); /* it is another text's from now on */
 
 #ifdef __cplusplus
 }

@@ -34,7 +34,9 @@ static weir_status plan_products(const planner *p, int64_t n_vectors, int64_t n_
 /* Rows that are written come one page at a time, by fewer bytes. */
 static weir_status plan_read(const planner *p)
 {
-    const weir_kv_segment   segment = { .n_rows = WEIR_POLICY_TILE, .n_past = WEIR_PAGE_TOKENS - 1, .open_pages = &a_page };
+    const weir_kv_segment   segment = { .n_rows = WEIR_POLICY_TILE,
+                                        .n_past = WEIR_PAGE_TOKENS - 1,
+                                        .open_pages = &a_page };
     const weir_kv_read_args args = { .k = &a_row,
                                      .v = &a_row,
                                      .segments = &segment,
@@ -59,29 +61,40 @@ static weir_status plan_compact(const planner *p)
                                         .value_dim = p->spec->value_dim,
                                         .k_format = p->pair.k,
                                         .v_format = p->pair.v };
-    for (int64_t h = 0; h < p->spec->n_kv_heads; h++) p->segments[h] = (weir_kv_compact_segment){ .keep_stride = p->spec->max_rows };
+    for (int64_t h = 0; h < p->spec->n_kv_heads; h++)
+        p->segments[h] = (weir_kv_compact_segment){ .keep_stride = p->spec->max_rows };
     return weir_kv_compact(p->stream, &args);
 }
 
-static bool is_planned(weir_status status) { return status == WEIR_OK || status == WEIR_EUNSUPPORTED; }
+static bool is_planned(weir_status status)
+{
+    return status == WEIR_OK || status == WEIR_EUNSUPPORTED;
+}
 
-weir_status weir_kv_evictor_room(weir_stream_room *out, const weir_kv_spec *spec, weir_stream *stream, weir_error *error)
+weir_status weir_kv_evictor_room(weir_stream_room *out, const weir_kv_spec *spec,
+                                 weir_stream *stream, weir_error *error)
 {
     *out = (weir_stream_room){ 0 };
-    if (!spec->evicts || weir_stream_device(stream) == NULL) return WEIR_OK; /* the host's kernels take no scratch for these */
-    planner p = { .spec = spec, .stream = stream, .segments = calloc((size_t)spec->n_kv_heads, sizeof *p.segments) };
+    if (!spec->evicts || weir_stream_device(stream) == NULL)
+        return WEIR_OK; /* the host's kernels take no scratch for these */
+    planner p = { .spec = spec,
+                  .stream = stream,
+                  .segments = calloc((size_t)spec->n_kv_heads, sizeof *p.segments) };
     if (p.segments == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to plan eviction");
     bool is_well = true;
     weir_stream_set_planning(stream, true);
     for (int64_t l = 0; l < spec->n_layers && is_well; l++) {
         p.pair = spec->formats[l];
-        is_well = is_planned(plan_products(&p, VECTORS, PRODUCTS / VECTORS)) && is_planned(plan_products(&p, 1, spec->max_rows)) &&
-                  is_planned(plan_read(&p)) && is_planned(plan_compact(&p));
+        is_well = is_planned(plan_products(&p, VECTORS, PRODUCTS / VECTORS)) &&
+                  is_planned(plan_products(&p, 1, spec->max_rows)) && is_planned(plan_read(&p)) &&
+                  is_planned(plan_compact(&p));
     }
     weir_stream_set_planning(stream, false);
     free(p.segments);
     *out = weir_stream_planned(stream);
-    return is_well ? WEIR_OK : weir_error_set(error, WEIR_EINVAL, "eviction cannot be planned for this model");
+    return is_well
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_EINVAL, "eviction cannot be planned for this model");
 }
 
 static size_t beyond(size_t wanted, size_t held) { return wanted > held ? wanted - held : 0; }
@@ -91,17 +104,24 @@ weir_status evict_take_room(weir_kv_evictor *e, weir_error *error)
     const weir_stream_room held = weir_stream_held(e->stream);
     weir_stream_room       room;
     WEIR_TRY(weir_kv_evictor_room(&room, &e->store->spec, e->stream, error));
-    const size_t near = beyond(room.scratch, held.scratch) + beyond(room.near, held.near), host = beyond(room.host, held.host);
-    WEIR_TRY(weir_ledger_reserve(e->ledger, weir_ledger_near_tier(e->ledger), WEIR_ACCOUNT_ACTIVATIONS, near, error));
+    const size_t near = beyond(room.scratch, held.scratch) + beyond(room.near, held.near),
+                 host = beyond(room.host, held.host);
+    WEIR_TRY(weir_ledger_reserve(e->ledger, weir_ledger_near_tier(e->ledger),
+                                 WEIR_ACCOUNT_ACTIVATIONS, near, error));
     e->near_room = near;
     WEIR_TRY(weir_ledger_reserve(e->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, host, error));
     e->host_room = host;
-    const weir_status status = near > 0 || host > 0 ? weir_stream_reserve_planned(e->stream) : WEIR_OK;
-    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "no room for what eviction hands over; lower memory.device");
+    const weir_status status =
+        near > 0 || host > 0 ? weir_stream_reserve_planned(e->stream) : WEIR_OK;
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(error, status,
+                                "no room for what eviction hands over; lower memory.device");
 }
 
 void evict_give_room(weir_kv_evictor *e)
 {
-    weir_ledger_return(e->ledger, weir_ledger_near_tier(e->ledger), WEIR_ACCOUNT_ACTIVATIONS, e->near_room);
+    weir_ledger_return(e->ledger, weir_ledger_near_tier(e->ledger), WEIR_ACCOUNT_ACTIVATIONS,
+                       e->near_room);
     weir_ledger_return(e->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, e->host_room);
 }

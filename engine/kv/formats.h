@@ -15,7 +15,9 @@ void weir_kv_pair_print(char out[WEIR_KV_PAIR_TEXT], weir_kv_pair pair);
 bool weir_kv_pair_is_same(weir_kv_pair a, weir_kv_pair b);
 
 /* ECONFIG when rows of these widths cannot be kept so, with the reason and the formats that fit; `key` is what the user set. */
-WEIR_MUST_CHECK weir_status weir_kv_pair_check(weir_kv_pair pair, int64_t key_dim, int64_t value_dim, const char *key, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_pair_check(weir_kv_pair pair, int64_t key_dim,
+                                               int64_t value_dim, const char *key,
+                                               weir_error *error);
 
 /* The formats of a model's layers: `wide` in the first and the last n_wide layers that have KV, `rest` between them, but for the first
  * n_wide_tokens tokens of every text: those are wide in all layers. */

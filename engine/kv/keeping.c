@@ -19,8 +19,10 @@ static void *place(layout *l, size_t size, int64_t a, int64_t b, int64_t c)
 {
     size_t      bytes = size;
     void *const here = l->base != NULL && a > 0 && b > 0 && c > 0 ? l->base + l->at : NULL;
-    l->is_sound = l->is_sound && weir_mul_size(&bytes, bytes, (size_t)a) && weir_mul_size(&bytes, bytes, (size_t)b) &&
-                  weir_mul_size(&bytes, bytes, (size_t)c) && weir_align_size(&bytes, bytes, 64) && weir_add_size(&l->at, l->at, bytes);
+    l->is_sound = l->is_sound && weir_mul_size(&bytes, bytes, (size_t)a) &&
+                  weir_mul_size(&bytes, bytes, (size_t)b) &&
+                  weir_mul_size(&bytes, bytes, (size_t)c) && weir_align_size(&bytes, bytes, 64) &&
+                  weir_add_size(&l->at, l->at, bytes);
     return here;
 }
 
@@ -37,16 +39,25 @@ static bool lay_out(weir_keeping *k, char *base, size_t *bytes)
     k->whole = place(&l, sizeof(bool), s->n_layers, s->n_kv_heads, 1);
     k->keep = place(&l, sizeof(int32_t), s->n_layers, s->n_kv_heads, s->max_rows);
     k->scratch = place(&l, 1, (int64_t)weir_policy_scratch_bytes(k->policy), 1, 1);
-    k->mass = place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
-    k->below = place(&l, sizeof(float), (k->needs & WEIR_POLICY_BELOW) != 0 ? s->n_heads : 0, s->max_rows, 1);
-    k->last = place(&l, sizeof(float), (k->needs & WEIR_POLICY_LAST) != 0 ? s->n_heads : 0, s->max_rows, 1);
+    k->mass =
+        place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
+    k->below = place(&l, sizeof(float), (k->needs & WEIR_POLICY_BELOW) != 0 ? s->n_heads : 0,
+                     s->max_rows, 1);
+    k->last = place(&l, sizeof(float), (k->needs & WEIR_POLICY_LAST) != 0 ? s->n_heads : 0,
+                    s->max_rows, 1);
     k->text = place(&l, 1, (int64_t)k->print.size + 1, 1, 1);
     k->texts = place(&l, sizeof *k->texts, k->n_texts, 1, 1);
     for (int32_t i = 0; i < k->n_texts; i++) {
         void *const  state = place(&l, 1, (int64_t)weir_policy_state_bytes(k->policy), 1, 1);
-        float *const logits = place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
-        float *const plain = place(&l, sizeof(float), (k->needs & WEIR_POLICY_PLAIN_QUERIES) != 0 ? k->n_new : 0, s->n_heads, s->key_dim);
-        if (base != NULL) k->texts[i] = (weir_keeping_text){ .keeping = k, .state = state, .logits = logits, .plain = plain };
+        float *const logits =
+            place(&l, sizeof(float), (k->needs & ATTENTION) != 0 ? s->n_heads : 0, s->max_rows, 1);
+        float *const plain =
+            place(&l, sizeof(float), (k->needs & WEIR_POLICY_PLAIN_QUERIES) != 0 ? k->n_new : 0,
+                  s->n_heads, s->key_dim);
+        if (base != NULL)
+            k->texts[i] = (weir_keeping_text){
+                .keeping = k, .state = state, .logits = logits, .plain = plain
+            };
     }
     *bytes = l.at;
     return l.is_sound;
@@ -57,14 +68,18 @@ static int64_t peak_rows(const weir_policy *policy, const weir_keeping_options *
 {
     const weir_policy_options *const own = weir_policy_options_of(policy);
     const bool                       as_it_comes = own->in_prompt || options->n_prompt == 0;
-    const int64_t prompt = own->pin_prompt ? options->n_prompt : 0, first = prompt > options->n_pinned ? prompt : options->n_pinned;
-    const int64_t after = weir_policy_peak_rows(policy, options->budget, first, as_it_comes ? options->n_new : 1);
-    const int64_t whole = as_it_comes ? 0 : options->n_prompt + own->every + 1, peak = after > whole ? after : whole;
+    const int64_t                    prompt = own->pin_prompt ? options->n_prompt : 0,
+                  first = prompt > options->n_pinned ? prompt : options->n_pinned;
+    const int64_t after =
+        weir_policy_peak_rows(policy, options->budget, first, as_it_comes ? options->n_new : 1);
+    const int64_t whole = as_it_comes ? 0 : options->n_prompt + own->every + 1,
+                  peak = after > whole ? after : whole;
     return peak < options->shape.max_rows ? peak : options->shape.max_rows;
 }
 
 /* The policy over no more rows than it will see. */
-static weir_status open_tight(weir_policy **out, const weir_keeping_options *options, weir_error *error)
+static weir_status open_tight(weir_policy **out, const weir_keeping_options *options,
+                              weir_error *error)
 {
     weir_policy_shape shape = options->shape;
     shape.n_pinned = options->n_pinned;
@@ -83,11 +98,14 @@ static weir_status print_policy(weir_keeping *plan, weir_error *error)
 }
 
 /* A policy is charged by itself: whoever pays for what this thread takes may be gone before it. */
-static weir_status open_policy(weir_keeping *plan, const weir_keeping_options *options, weir_error *error)
+static weir_status open_policy(weir_keeping *plan, const weir_keeping_options *options,
+                               weir_error *error)
 {
-    *plan = (weir_keeping){
-        .budget = options->budget, .shape = options->shape, .layers = options->layers, .n_texts = options->n_texts, .n_new = options->n_new
-    };
+    *plan = (weir_keeping){ .budget = options->budget,
+                            .shape = options->shape,
+                            .layers = options->layers,
+                            .n_texts = options->n_texts,
+                            .n_new = options->n_new };
     weir_payer *const before = weir_payer_set(NULL);
     const weir_status status = open_tight(&plan->policy, options, error);
     (void)weir_payer_set(before);
@@ -98,15 +116,19 @@ static weir_status open_policy(weir_keeping *plan, const weir_keeping_options *o
     plan->policy_bytes = weir_policy_bytes(plan->policy);
     WEIR_TRY(print_policy(plan, error));
     if (lay_out(plan, NULL, &plan->bytes)) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL, "KV policy: its memory for %lld rows has no size that fits", (long long)plan->shape.max_rows);
+    return weir_error_set(error, WEIR_EINVAL,
+                          "KV policy: its memory for %lld rows has no size that fits",
+                          (long long)plan->shape.max_rows);
 }
 
-weir_status weir_keeping_measure(weir_keeping_size *size, const weir_keeping_options *options, weir_error *error)
+weir_status weir_keeping_measure(weir_keeping_size *size, const weir_keeping_options *options,
+                                 weir_error *error)
 {
     enum { FRAME = 64 }; /* of a saved state, beside what the state holds */
     weir_keeping      plan;
     const weir_status status = open_policy(&plan, options, error);
-    *size = (weir_keeping_size){ .bytes = plan.bytes + plan.policy_bytes, .peak = plan.shape.max_rows };
+    *size =
+        (weir_keeping_size){ .bytes = plan.bytes + plan.policy_bytes, .peak = plan.shape.max_rows };
     weir_buffer_free(&plan.print);
     if (status == WEIR_OK) size->saved_bytes = weir_policy_state_bytes(plan.policy) + FRAME;
     weir_policy_close(plan.policy);
@@ -116,8 +138,10 @@ weir_status weir_keeping_measure(weir_keeping_size *size, const weir_keeping_opt
 static weir_status settle(weir_keeping **out, weir_keeping *plan, weir_error *error)
 {
     void *memory;
-    WEIR_TRY(weir_ledger_reserve(plan->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, plan->policy_bytes, error));
-    const weir_status status = weir_ledger_alloc(plan->ledger, &memory, WEIR_ACCOUNT_HTTP, plan->bytes, error);
+    WEIR_TRY(weir_ledger_reserve(plan->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP,
+                                 plan->policy_bytes, error));
+    const weir_status status =
+        weir_ledger_alloc(plan->ledger, &memory, WEIR_ACCOUNT_HTTP, plan->bytes, error);
     if (status != WEIR_OK) {
         weir_ledger_return(plan->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, plan->policy_bytes);
         return status;
@@ -127,11 +151,13 @@ static weir_status settle(weir_keeping **out, weir_keeping *plan, weir_error *er
     (void)lay_out(*out, memory, &plan->bytes);
     memcpy((*out)->text, plan->print.data, plan->print.size + 1);
     (*out)->print = (weir_buffer){ 0 };
-    return weir_budget_parse_heads((*out)->whole, plan->shape.n_layers, plan->shape.n_kv_heads, weir_policy_options_of(plan->policy)->heads,
+    return weir_budget_parse_heads((*out)->whole, plan->shape.n_layers, plan->shape.n_kv_heads,
+                                   weir_policy_options_of(plan->policy)->heads,
                                    error); /* checked before */
 }
 
-weir_status weir_keeping_open(weir_keeping **out, const weir_keeping_options *options, weir_ledger *ledger, weir_error *error)
+weir_status weir_keeping_open(weir_keeping **out, const weir_keeping_options *options,
+                              weir_ledger *ledger, weir_error *error)
 {
     weir_keeping plan;
     weir_status  status = open_policy(&plan, options, error);
@@ -153,8 +179,11 @@ void weir_keeping_close(weir_keeping *keeping)
 }
 
 const weir_policy *weir_keeping_policy(const weir_keeping *keeping) { return keeping->policy; }
-size_t             weir_keeping_bytes(const weir_keeping *keeping) { return keeping->bytes + keeping->policy_bytes; }
-int64_t            weir_keeping_peak(const weir_keeping *keeping) { return keeping->shape.max_rows; }
+size_t             weir_keeping_bytes(const weir_keeping *keeping)
+{
+    return keeping->bytes + keeping->policy_bytes;
+}
+int64_t weir_keeping_peak(const weir_keeping *keeping) { return keeping->shape.max_rows; }
 
 /* ---- a sequence ------------------------------------------------------------------------------------------------------------ */
 void weir_keeping_restart(weir_keeping_text *text)
@@ -163,7 +192,8 @@ void weir_keeping_restart(weir_keeping_text *text)
     text->n_tended = 0;
 }
 
-weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt, int32_t n_pinned)
+weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt,
+                                      int32_t n_pinned)
 {
     WEIR_ASSERT(i >= 0 && i < keeping->n_texts);
     weir_keeping_text *const text = &keeping->texts[i];
@@ -177,7 +207,9 @@ weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t 
 bool weir_keeping_turn(weir_keeping_text *text, int32_t n_computed, int32_t n_prompt)
 {
     if (text->n_turns == WEIR_TURNS) return false;
-    text->turns[text->n_turns++] = (weir_turn){ .prompt = text->n_prompt < n_computed ? text->n_prompt : n_computed, .end = n_computed };
+    text->turns[text->n_turns++] =
+        (weir_turn){ .prompt = text->n_prompt < n_computed ? text->n_prompt : n_computed,
+                     .end = n_computed };
     text->n_prompt = n_prompt;
     return true;
 }
@@ -191,7 +223,8 @@ int32_t weir_keeping_prompt_end(const weir_keeping_text *text, int32_t at)
 
 void weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src)
 {
-    WEIR_ASSERT(weir_policy_state_bytes(dst->keeping->policy) == weir_policy_state_bytes(src->keeping->policy));
+    WEIR_ASSERT(weir_policy_state_bytes(dst->keeping->policy) ==
+                weir_policy_state_bytes(src->keeping->policy));
     memcpy(dst->state, src->state, weir_policy_state_bytes(src->keeping->policy));
     dst->n_prompt = src->n_prompt;
     dst->n_pinned = src->n_pinned;
@@ -206,13 +239,14 @@ enum { SUMS = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES }
 bool weir_keeping_sees_all(const weir_keeping_text *text)
 {
     const weir_policy_options *const options = weir_policy_options_of(text->keeping->policy);
-    const bool                       counts_steps = options->trigger == WEIR_TRIGGER_FORWARDS && options->every > 1;
+    const bool counts_steps = options->trigger == WEIR_TRIGGER_FORWARDS && options->every > 1;
     return (text->keeping->needs & SUMS) != 0 || options->in_prompt || counts_steps;
 }
 
 int32_t weir_keeping_unseen(const weir_keeping_text *text)
 {
-    const int64_t window = weir_policy_window(text->keeping->policy), n_prompt = keeping_first_prompt(text);
+    const int64_t window = weir_policy_window(text->keeping->policy),
+                  n_prompt = keeping_first_prompt(text);
     if (weir_keeping_sees_all(text)) return 0;
     return n_prompt > window ? (int32_t)(n_prompt - window) : 0;
 }
@@ -222,11 +256,13 @@ bool weir_keeping_needs_turns(const weir_keeping_text *text)
     return weir_keeping_sees_all(text) || weir_policy_options_of(text->keeping->policy)->pin_prompt;
 }
 
-bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_rows)
+bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table,
+                           int32_t n_rows)
 {
     const weir_keeping *const k = text->keeping;
     bool                      has_room = true;
-    for (int64_t i = 0; has_room && i < keeping_heads(k); i++) has_room = keeping_rows(k, table, i) + n_rows <= k->shape.max_rows;
+    for (int64_t i = 0; has_room && i < keeping_heads(k); i++)
+        has_room = keeping_rows(k, table, i) + n_rows <= k->shape.max_rows;
     return has_room;
 }
 
@@ -235,7 +271,8 @@ bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *t
 weir_keeping_view weir_keeping_view_of(const weir_keeping_text *text, int32_t n_queries)
 {
     const weir_keeping *const k = text->keeping;
-    const bool                wants_mass = n_queries == 1 ? (k->needs & ATTENTION) != 0 : (k->needs & WEIR_POLICY_MASS) != 0;
+    const bool                wants_mass =
+        n_queries == 1 ? (k->needs & ATTENTION) != 0 : (k->needs & WEIR_POLICY_MASS) != 0;
     return (weir_keeping_view){ .logits = text->logits,
                                 .mass = wants_mass ? k->mass : NULL,
                                 .below = n_queries == 1 ? NULL : k->below,
@@ -252,25 +289,27 @@ int64_t keeping_layer(const weir_keeping *k, int64_t layer)
     return i;
 }
 
-void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64_t layer, int32_t first_position,
-                      const weir_policy_queries *queries)
+void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64_t layer,
+                      int32_t first_position, const weir_policy_queries *queries)
 {
     weir_keeping *const            k = text->keeping;
     const weir_policy_shape *const s = &k->shape;
     int64_t *const                 n_rows = k->n_rows; /* of this layer */
-    for (int64_t h = 0; h < s->n_kv_heads; h++) n_rows[h] = weir_kv_rows_at(table, layer * s->n_kv_heads + h) + queries->n;
-    const weir_policy_observation seen = {
-        .layer = keeping_layer(k, layer),
-        .n_queries = queries->n,
-        .first_position = first_position,
-        .n_rows = n_rows,
-        .mass = k->mass,
-        .below = queries->n == 1 ? k->mass : k->below,
-        .last = queries->n == 1 ? k->mass : k->last,
-        .stride = s->max_rows,
-        .queries = *queries,
-        .plain = { .data = text->plain, .n = queries->n, .head_stride = s->key_dim, .row_stride = s->n_heads * s->key_dim }
-    };
+    for (int64_t h = 0; h < s->n_kv_heads; h++)
+        n_rows[h] = weir_kv_rows_at(table, layer * s->n_kv_heads + h) + queries->n;
+    const weir_policy_observation seen = { .layer = keeping_layer(k, layer),
+                                           .n_queries = queries->n,
+                                           .first_position = first_position,
+                                           .n_rows = n_rows,
+                                           .mass = k->mass,
+                                           .below = queries->n == 1 ? k->mass : k->below,
+                                           .last = queries->n == 1 ? k->mass : k->last,
+                                           .stride = s->max_rows,
+                                           .queries = *queries,
+                                           .plain = { .data = text->plain,
+                                                      .n = queries->n,
+                                                      .head_stride = s->key_dim,
+                                                      .row_stride = s->n_heads * s->key_dim } };
     weir_policy_observe(k->policy, text->state, &seen);
 }
 
@@ -279,7 +318,8 @@ void weir_keeping_advance(weir_keeping_text *text, int32_t n_new, int32_t next_p
     weir_policy_advance(text->keeping->policy, text->state, n_new, next_position);
 }
 
-weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_computed)
+weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const weir_kv_table *table,
+                                         int32_t n_computed)
 {
     const weir_keeping *const k = text->keeping;
     const int64_t             n = keeping_heads(k);
@@ -292,19 +332,28 @@ weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const we
 /* ---- between turns ----------------------------------------------------------------------------------------------------------- */
 void weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text)
 {
-    *past = (weir_keeping_past){ .budget = text->keeping->budget, .n_pinned = text->n_pinned, .n_turns = text->n_turns };
+    *past = (weir_keeping_past){ .budget = text->keeping->budget,
+                                 .n_pinned = text->n_pinned,
+                                 .n_turns = text->n_turns };
     weir_policy_digest(text->keeping->policy, past->policy);
     memcpy(past->turns, text->turns, (size_t)text->n_turns * sizeof *text->turns);
 }
 
 const char *weir_keeping_policy_text(const weir_keeping_text *text) { return text->keeping->text; }
 
-size_t weir_keeping_saved_bytes(const weir_keeping_text *text) { return weir_policy_saved_bytes(text->keeping->policy, text->state); }
+size_t weir_keeping_saved_bytes(const weir_keeping_text *text)
+{
+    return weir_policy_saved_bytes(text->keeping->policy, text->state);
+}
 
-void weir_keeping_save(const weir_keeping_text *text, void *state) { weir_policy_write(text->keeping->policy, text->state, state); }
+void weir_keeping_save(const weir_keeping_text *text, void *state)
+{
+    weir_policy_write(text->keeping->policy, text->state, state);
+}
 
-weir_status weir_keeping_load(weir_keeping_text *text, const weir_keeping_past *past, const weir_kv_table *table, const void *state,
-                              size_t n, weir_error *error)
+weir_status weir_keeping_load(weir_keeping_text *text, const weir_keeping_past *past,
+                              const weir_kv_table *table, const void *state, size_t n,
+                              weir_error *error)
 {
     weir_keeping *const k = text->keeping;
     const int32_t       end = past->turns[past->n_turns - 1].end;
@@ -312,7 +361,9 @@ weir_status weir_keeping_load(weir_keeping_text *text, const weir_keeping_past *
     WEIR_TRY(weir_policy_load(k->policy, text->state, state, n, error));
     if (!weir_policy_fits(k->policy, text->state, k->n_rows, end)) {
         weir_policy_reset(k->policy, text->state);
-        return weir_error_set(error, WEIR_EFORMAT, "what the KV policy remembers is of a text with other rows; begin the text again");
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "what the KV policy remembers is of a text with other rows; begin the text again");
     }
     text->n_turns = past->n_turns;
     memcpy(text->turns, past->turns, (size_t)past->n_turns * sizeof *past->turns);

@@ -18,28 +18,32 @@ typedef struct weir_sequence     weir_sequence; /* engine/kv/sequence.h */
 
 typedef struct weir_keeping_options {
     const weir_policy_options *policy;
-    int64_t                    budget; /* rows of each (layer, KV head), or in their mean, as the policy splits it */
-    weir_policy_shape          shape; /* max_rows: of one head of the longest sequence */
-    const int32_t             *layers; /* [shape.n_layers] their numbers in the store, ascending; borrowed */
-    const weir_calibration    *calibration; /* borrowed; NULL: there is none */
-    int32_t                    n_texts;
-    int32_t                    n_new; /* rows of a step at most */
-    int32_t                    n_prompt; /* rows of a sequence's prompt; 0: there is none, and all steps may have n_new rows */
-    int32_t                    n_pinned; /* first rows that stay whatever the policy says */
+    int64_t budget; /* rows of each (layer, KV head), or in their mean, as the policy splits it */
+    weir_policy_shape shape; /* max_rows: of one head of the longest sequence */
+    const int32_t    *layers; /* [shape.n_layers] their numbers in the store, ascending; borrowed */
+    const weir_calibration *calibration; /* borrowed; NULL: there is none */
+    int32_t                 n_texts;
+    int32_t                 n_new; /* rows of a step at most */
+    int32_t
+        n_prompt; /* rows of a sequence's prompt; 0: there is none, and all steps may have n_new rows */
+    int32_t n_pinned; /* first rows that stay whatever the policy says */
 } weir_keeping_options;
 
 /* All memory is taken here, on the account http. ECONFIG for options and budgets that leave no choice; see weir_policy_open. Any thread. */
-WEIR_MUST_CHECK weir_status weir_keeping_open(weir_keeping **out, const weir_keeping_options *options, weir_ledger *ledger,
-                                              weir_error *error);
+WEIR_MUST_CHECK weir_status weir_keeping_open(weir_keeping              **out,
+                                              const weir_keeping_options *options,
+                                              weir_ledger *ledger, weir_error *error);
 /* What opening takes, what is saved of one text at most (weir_keeping_save), and the rows that weir_keeping_peak would say. */
 typedef struct weir_keeping_size {
     size_t  bytes, saved_bytes;
     int64_t peak;
 } weir_keeping_size;
-WEIR_MUST_CHECK weir_status weir_keeping_measure(weir_keeping_size *size, const weir_keeping_options *options, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_keeping_measure(weir_keeping_size          *size,
+                                                 const weir_keeping_options *options,
+                                                 weir_error                 *error);
 void                        weir_keeping_close(weir_keeping *keeping); /* NULL-safe */
 const weir_policy          *weir_keeping_policy(const weir_keeping *keeping);
-size_t                      weir_keeping_bytes(const weir_keeping *keeping); /* on the account http */
+size_t weir_keeping_bytes(const weir_keeping *keeping); /* on the account http */
 /* Rows of one head, at most, if weir_tend follows every step and those after the prompt have one row: shape.max_rows or fewer. */
 int64_t weir_keeping_peak(const weir_keeping *keeping);
 
@@ -50,20 +54,26 @@ typedef struct weir_turn {
 enum { WEIR_TURNS = 64 };
 
 /* Number i of n_texts, at the beginning of a sequence: its first n_prompt tokens are the prompt, the first n_pinned rows stay. */
-weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt, int32_t n_pinned);
-void               weir_keeping_restart(weir_keeping_text *text); /* its sequence is computed again, turn by turn */
+weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt,
+                                      int32_t n_pinned);
+void               weir_keeping_restart(
+                  weir_keeping_text *text); /* its sequence is computed again, turn by turn */
 /* The n_computed tokens are a turn that is over; the prompt of the next one ends at n_prompt. false: it has had WEIR_TURNS. */
 bool weir_keeping_turn(weir_keeping_text *text, int32_t n_computed, int32_t n_prompt);
 /* Up to where token number `at` is of a prompt; the tokens from there to the turn's end are computed one at a time. */
 int32_t weir_keeping_prompt_end(const weir_keeping_text *text, int32_t at);
-void    weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src); /* of the same policy */
+void    weir_keeping_fork(weir_keeping_text       *dst,
+                          const weir_keeping_text *src); /* of the same policy */
 /* How much of a prompt may come from elsewhere, unseen: 0 where the policy must see it all. */
 int32_t weir_keeping_unseen(const weir_keeping_text *text);
 /* Every step of a prompt: nothing of it may come from elsewhere, and the pieces that it comes in change what is kept. */
 bool weir_keeping_sees_all(const weir_keeping_text *text);
-bool weir_keeping_needs_turns(const weir_keeping_text *text); /* a text that lost nothing is still of no use to it without them */
+bool weir_keeping_needs_turns(
+    const weir_keeping_text
+        *text); /* a text that lost nothing is still of no use to it without them */
 /* Rows of a step that its memory has no room for: only a text from elsewhere can have so many. */
-bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_rows);
+bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table,
+                           int32_t n_rows);
 
 /* Where a step of so many queries leaves what the policy has to see of one layer at a time; NULL: it need not. Rows of query heads. */
 typedef struct weir_keeping_view {
@@ -75,8 +85,8 @@ typedef struct weir_keeping_view {
 weir_keeping_view weir_keeping_view_of(const weir_keeping_text *text, int32_t n_queries);
 
 /* The view holds what layer `layer` of the store gave; the table's rows are those before the step. */
-void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64_t layer, int32_t first_position,
-                      const weir_policy_queries *queries);
+void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64_t layer,
+                      int32_t first_position, const weir_policy_queries *queries);
 void weir_keeping_advance(weir_keeping_text *text, int32_t n_new, int32_t next_position);
 
 /* ---- a text that is laid down between its turns (cut_texts.h) ---- */
@@ -87,19 +97,23 @@ typedef struct weir_keeping_past {
     weir_turn turns[WEIR_TURNS];
 } weir_keeping_past;
 /* Of a text whose turn is over; the state takes so many bytes. */
-void weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text);
-const char        *
-weir_keeping_policy_text(const weir_keeping_text *text); /* as weir_policy_options_print prints it, lives as long as the keeping */
+void        weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text);
+const char *weir_keeping_policy_text(
+    const weir_keeping_text
+        *text); /* as weir_policy_options_print prints it, lives as long as the keeping */
 size_t weir_keeping_saved_bytes(const weir_keeping_text *text);
 void   weir_keeping_save(const weir_keeping_text *text, void *state);
 /* The text at its beginning goes on from there, with the rows of the table. EFORMAT, EMISMATCH: it cannot, and is at its beginning. */
-WEIR_MUST_CHECK weir_status weir_keeping_load(weir_keeping_text *text, const weir_keeping_past *past, const weir_kv_table *table,
-                                              const void *state, size_t n, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_keeping_load(weir_keeping_text       *text,
+                                              const weir_keeping_past *past,
+                                              const weir_kv_table *table, const void *state,
+                                              size_t n, weir_error *error);
 
 typedef struct weir_keeping_count {
     int64_t live, evicted; /* rows, in the mean of layers and heads */
 } weir_keeping_count;
-weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const weir_kv_table *table, int32_t n_computed);
+weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const weir_kv_table *table,
+                                         int32_t n_computed);
 
 #ifdef __cplusplus
 }

@@ -6,9 +6,9 @@ struct weir_keeping_text {
     weir_keeping      *keeping;
     weir_policy_state *state;
     float             *logits, *plain;
-    int32_t            n_prompt, n_pinned, n_tended; /* n_tended: computed tokens when it was tended last */
-    int32_t            n_turns;
-    weir_turn          turns[WEIR_TURNS]; /* [n_turns] that are over */
+    int32_t   n_prompt, n_pinned, n_tended; /* n_tended: computed tokens when it was tended last */
+    int32_t   n_turns;
+    weir_turn turns[WEIR_TURNS]; /* [n_turns] that are over */
 };
 
 /* What pin_prompt pins: the rows of later prompts do not lie side by side. */
@@ -17,13 +17,15 @@ static inline int32_t keeping_first_prompt(const weir_keeping_text *text)
     return text->n_turns > 0 ? text->turns[0].prompt : text->n_prompt;
 }
 
-int64_t keeping_layer(const weir_keeping *k, int64_t layer); /* number of a layer of the store among those of the policy */
+int64_t keeping_layer(const weir_keeping *k,
+                      int64_t layer); /* number of a layer of the store among those of the policy */
 
 struct weir_keeping {
-    weir_ledger      *ledger;
-    size_t            bytes, policy_bytes; /* charged: of all but the policy, of the policy */
-    weir_policy      *policy;
-    weir_buffer       print; /* of its name and options, while it is opened; later `text`, in the memory behind */
+    weir_ledger *ledger;
+    size_t       bytes, policy_bytes; /* charged: of all but the policy, of the policy */
+    weir_policy *policy;
+    weir_buffer
+        print; /* of its name and options, while it is opened; later `text`, in the memory behind */
     char             *text;
     int64_t           budget;
     weir_policy_shape shape;
@@ -41,7 +43,10 @@ struct weir_keeping {
 };
 
 /* Heads that the policy chooses in, over all its layers; the rows of number i of them, layer by layer. */
-static inline int64_t keeping_heads(const weir_keeping *k) { return k->shape.n_layers * k->shape.n_kv_heads; }
+static inline int64_t keeping_heads(const weir_keeping *k)
+{
+    return k->shape.n_layers * k->shape.n_kv_heads;
+}
 static inline int64_t keeping_rows(const weir_keeping *k, const weir_kv_table *table, int64_t i)
 {
     const int64_t heads = k->shape.n_kv_heads;

@@ -18,16 +18,21 @@ static int32_t *rows_of(const parcel *p) { return (int32_t *)(pages_of(p) + p->n
 
 static size_t bytes_before_open_rows(int64_t n_held, int64_t n_heads)
 {
-    const size_t bytes = sizeof(parcel) + (size_t)n_held * sizeof(void *) + (size_t)n_heads * sizeof(int32_t);
+    const size_t bytes =
+        sizeof(parcel) + (size_t)n_held * sizeof(void *) + (size_t)n_heads * sizeof(int32_t);
     return (bytes + 7) & ~(size_t)7;
 }
 
-static char *open_rows_of(const parcel *p) { return (char *)(uintptr_t)p + bytes_before_open_rows(p->n_held, p->n_heads); }
+static char *open_rows_of(const parcel *p)
+{
+    return (char *)(uintptr_t)p + bytes_before_open_rows(p->n_held, p->n_heads);
+}
 
 static parcel measure(const weir_kv_table *table, const weir_kv_store *store)
 {
     parcel p = { .n_rows = table->n_rows, .n_heads = table->n_heads, .is_cut = table->is_cut };
-    for (int64_t h = 0; h < table->n_heads; h++) p.n_held += kv_pages_per_head(weir_kv_rows_at(table, h));
+    for (int64_t h = 0; h < table->n_heads; h++)
+        p.n_held += kv_pages_per_head(weir_kv_rows_at(table, h));
     if (table->open != NULL && (table->is_cut || table->n_rows % WEIR_PAGE_TOKENS != 0))
         p.open_bytes = weir_kv_open_rows_bytes(&store->spec);
     return p;
@@ -42,7 +47,8 @@ size_t weir_kv_parcel_bytes(const weir_kv_table *table, const weir_kv_store *sto
 size_t weir_kv_parcel_most(const weir_kv_spec *spec, int64_t n_rows)
 {
     const int64_t heads = kv_heads_of(spec);
-    return bytes_before_open_rows(heads * kv_pages_per_head(n_rows), heads) + weir_kv_open_rows_bytes(spec);
+    return bytes_before_open_rows(heads * kv_pages_per_head(n_rows), heads) +
+           weir_kv_open_rows_bytes(spec);
 }
 
 void weir_kv_parcel_fill(void *memory, const weir_kv_table *table, weir_kv_store *store)
@@ -60,7 +66,8 @@ void weir_kv_parcel_fill(void *memory, const weir_kv_table *table, weir_kv_store
             *at++ = page;
         }
     }
-    if (p->open_bytes > 0) weir_ledger_copy(store->ledger, open_rows_of(p), table->open_memory, p->open_bytes);
+    if (p->open_bytes > 0)
+        weir_ledger_copy(store->ledger, open_rows_of(p), table->open_memory, p->open_bytes);
 }
 
 void weir_kv_parcel_share(const void *memory, weir_kv_table *table, weir_kv_store *store)
@@ -79,7 +86,8 @@ void weir_kv_parcel_share(const void *memory, weir_kv_table *table, weir_kv_stor
     }
     table->n_rows = p->n_rows;
     if (p->is_cut) kv_table_cut(table, store);
-    if (p->open_bytes > 0) weir_ledger_copy(store->ledger, table->open_memory, open_rows_of(p), p->open_bytes);
+    if (p->open_bytes > 0)
+        weir_ledger_copy(store->ledger, table->open_memory, open_rows_of(p), p->open_bytes);
 }
 
 void weir_kv_parcel_drop(void *memory, weir_kv_store *store)
@@ -108,5 +116,6 @@ void weir_kv_parcel_count(const void *memory, weir_kv_store *store, weir_kv_page
 void weir_kv_parcel_forget(const void *memory, weir_kv_store *store)
 {
     const parcel *const p = memory;
-    for (int64_t i = 0; i < p->n_held; i++) store->kept[kv_page_number(store, pages_of(p)[i])] &= (uint16_t)~COUNTED;
+    for (int64_t i = 0; i < p->n_held; i++)
+        store->kept[kv_page_number(store, pages_of(p)[i])] &= (uint16_t)~COUNTED;
 }

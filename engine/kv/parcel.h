@@ -11,7 +11,8 @@ extern "C" {
 
 /* 8-byte aligned memory that the table takes; its rows are committed. */
 size_t weir_kv_parcel_bytes(const weir_kv_table *table, const weir_kv_store *store);
-size_t weir_kv_parcel_most(const weir_kv_spec *spec, int64_t n_rows); /* ... with so many rows in each head */
+size_t weir_kv_parcel_most(const weir_kv_spec *spec,
+                           int64_t             n_rows); /* ... with so many rows in each head */
 void   weir_kv_parcel_fill(void *parcel, const weir_kv_table *table, weir_kv_store *store);
 /* The empty table shares the rows; open rows are copied. */
 void weir_kv_parcel_share(const void *parcel, weir_kv_table *table, weir_kv_store *store);

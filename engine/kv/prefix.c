@@ -11,21 +11,26 @@ static int64_t heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec
 
 static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
 {
-    const size_t nodes = (size_t)node_count(&prefix->limits), slots = (size_t)prefix->limits.n_snapshots;
+    const size_t nodes = (size_t)node_count(&prefix->limits),
+                 slots = (size_t)prefix->limits.n_snapshots;
     prefix->heads = heads_of(spec);
     prefix->is_paged = weir_kv_is_paged(spec);
     prefix->all_cut_bytes = cut_bytes(&prefix->limits);
-    return prefix->all_cut_bytes != SIZE_MAX && prefix->limits.n_nodes >= 0 && prefix->limits.n_nodes < INT32_MAX - 64 &&
-           prefix->limits.n_snapshots >= 0 && weir_mul_size(&prefix->node_bytes, nodes, sizeof(node)) &&
+    return prefix->all_cut_bytes != SIZE_MAX && prefix->limits.n_nodes >= 0 &&
+           prefix->limits.n_nodes < INT32_MAX - 64 && prefix->limits.n_snapshots >= 0 &&
+           weir_mul_size(&prefix->node_bytes, nodes, sizeof(node)) &&
            weir_mul_size(&prefix->page_bytes, nodes, (size_t)prefix->heads * sizeof(void *)) &&
-           weir_mul_size(&prefix->tip_bytes, nodes, sizeof(int32_t)) && weir_mul_size(&prefix->slot_bytes, slots, sizeof(slot)) &&
-           weir_mul_size(&prefix->state_bytes, slots, (prefix->limits.snapshot_bytes + 63) & ~(size_t)63);
+           weir_mul_size(&prefix->tip_bytes, nodes, sizeof(int32_t)) &&
+           weir_mul_size(&prefix->slot_bytes, slots, sizeof(slot)) &&
+           weir_mul_size(&prefix->state_bytes, slots,
+                         (prefix->limits.snapshot_bytes + 63) & ~(size_t)63);
 }
 
 size_t weir_prefix_tree_bytes(const weir_prefix_limits *limits, const weir_kv_spec *spec)
 {
     weir_prefix prefix = { .limits = *limits };
-    return measure(&prefix, spec) ? prefix.node_bytes + prefix.page_bytes + prefix.tip_bytes : SIZE_MAX;
+    return measure(&prefix, spec) ? prefix.node_bytes + prefix.page_bytes + prefix.tip_bytes
+                                  : SIZE_MAX;
 }
 
 size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
@@ -33,7 +38,8 @@ size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
     weir_prefix        prefix = { .limits = *limits };
     const weir_kv_spec none = { 0 };
     size_t             bytes;
-    return measure(&prefix, &none) && weir_add_size(&bytes, prefix.slot_bytes, prefix.state_bytes) &&
+    return measure(&prefix, &none) &&
+                   weir_add_size(&bytes, prefix.slot_bytes, prefix.state_bytes) &&
                    weir_add_size(&bytes, bytes, prefix.all_cut_bytes)
                ? bytes
                : SIZE_MAX;
@@ -41,33 +47,49 @@ size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
 
 static weir_status take_memory(weir_prefix *p, weir_error *error)
 {
-    WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->nodes, WEIR_ACCOUNT_PAGE_TABLES, p->node_bytes, error));
-    if (p->page_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->pages, WEIR_ACCOUNT_PAGE_TABLES, p->page_bytes, error));
-    WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->tips, WEIR_ACCOUNT_PAGE_TABLES, p->tip_bytes, error));
-    if (p->slot_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS, p->slot_bytes, error));
-    if (p->state_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->states, WEIR_ACCOUNT_SNAPSHOTS, p->state_bytes, error));
-    if (p->all_cut_bytes > 0) WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->cut, WEIR_ACCOUNT_SNAPSHOTS, p->all_cut_bytes, error));
+    WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->nodes, WEIR_ACCOUNT_PAGE_TABLES,
+                               p->node_bytes, error));
+    if (p->page_bytes > 0)
+        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->pages, WEIR_ACCOUNT_PAGE_TABLES,
+                                   p->page_bytes, error));
+    WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->tips, WEIR_ACCOUNT_PAGE_TABLES, p->tip_bytes,
+                               error));
+    if (p->slot_bytes > 0)
+        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->slots, WEIR_ACCOUNT_SNAPSHOTS,
+                                   p->slot_bytes, error));
+    if (p->state_bytes > 0)
+        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->states, WEIR_ACCOUNT_SNAPSHOTS,
+                                   p->state_bytes, error));
+    if (p->all_cut_bytes > 0)
+        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->cut, WEIR_ACCOUNT_SNAPSHOTS,
+                                   p->all_cut_bytes, error));
     cut_open(p);
     return WEIR_OK;
 }
 
-weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledger *ledger, const weir_prefix_limits *limits,
-                             weir_error *error)
+weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledger *ledger,
+                             const weir_prefix_limits *limits, weir_error *error)
 {
     weir_prefix *const prefix = calloc(1, sizeof *prefix);
     if (prefix == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the prefix index");
     *prefix = (weir_prefix){ .store = store, .ledger = ledger, .limits = *limits };
-    weir_status status = measure(prefix, weir_kv_store_spec(store))
-                             ? take_memory(prefix, error)
-                             : weir_error_set(error, WEIR_EINVAL, "a prefix index of these sizes does not fit in memory");
+    weir_status status =
+        measure(prefix, weir_kv_store_spec(store))
+            ? take_memory(prefix, error)
+            : weir_error_set(error, WEIR_EINVAL,
+                             "a prefix index of these sizes does not fit in memory");
     if (status != WEIR_OK) {
         weir_prefix_close(prefix);
         return status;
     }
     const int32_t n = (int32_t)node_count(limits);
     for (int32_t i = 0; i < n; i++)
-        prefix->nodes[i] =
-            (node){ .depth = -2, .parent = NONE, .child = NONE, .snapshot = NONE, .tip = NONE, .next = i + 1 < n ? i + 1 : NONE };
+        prefix->nodes[i] = (node){ .depth = -2,
+                                   .parent = NONE,
+                                   .child = NONE,
+                                   .snapshot = NONE,
+                                   .tip = NONE,
+                                   .next = i + 1 < n ? i + 1 : NONE };
     prefix->nodes[FOREST].next = NONE;
     prefix->free_node = FOREST + 1;
     prefix->parent_in_use = NONE;
@@ -77,7 +99,8 @@ weir_status weir_prefix_open(weir_prefix **out, weir_kv_store *store, weir_ledge
 
 static void drop_all(weir_prefix *p, int32_t index)
 {
-    for (int32_t child = p->nodes[index].child; child != NONE; child = p->nodes[child].next) drop_all(p, child);
+    for (int32_t child = p->nodes[index].child; child != NONE; child = p->nodes[child].next)
+        drop_all(p, child);
     drop_pages(p, index);
 }
 
@@ -85,7 +108,8 @@ void weir_prefix_close(weir_prefix *prefix)
 {
     if (prefix == NULL) return;
     cut_close(prefix);
-    if (prefix->nodes != NULL && (prefix->page_bytes == 0 || prefix->pages != NULL)) drop_all(prefix, FOREST);
+    if (prefix->nodes != NULL && (prefix->page_bytes == 0 || prefix->pages != NULL))
+        drop_all(prefix, FOREST);
     weir_ledger_free(prefix->ledger, prefix->nodes, WEIR_ACCOUNT_PAGE_TABLES, prefix->node_bytes);
     weir_ledger_free(prefix->ledger, prefix->pages, WEIR_ACCOUNT_PAGE_TABLES, prefix->page_bytes);
     weir_ledger_free(prefix->ledger, prefix->tips, WEIR_ACCOUNT_PAGE_TABLES, prefix->tip_bytes);
@@ -97,29 +121,33 @@ void weir_prefix_close(weir_prefix *prefix)
 
 /* ---- taking ------------------------------------------------------------------------------------------------------------ */
 /* Moves `best` to the deepest point of this node, within its first n_same tokens and `most` tokens in all, where a sequence can go on. */
-static void find_point(const weir_prefix *p, int32_t index, int32_t before, int32_t n_same, int32_t most, place *best)
+static void find_point(const weir_prefix *p, int32_t index, int32_t before, int32_t n_same,
+                       int32_t most, place *best)
 {
     int32_t end = n_same < most - before ? n_same : most - before;
     if (p->is_paged && end < RUN) return;
-    if (!has_states(p) && end > 0 && before + end > best->at) *best = (place){ index, end, before + end, NONE };
+    if (!has_states(p) && end > 0 && before + end > best->at)
+        *best = (place){ index, end, before + end, NONE };
     for (int32_t s = p->nodes[index].snapshot; s != NONE; s = p->slots[s].next) {
         const int32_t offset = p->slots[s].offset;
         if (p->is_paged && offset < RUN) continue;
-        if (offset <= end && before + offset > best->at) *best = (place){ index, offset, before + offset, s };
+        if (offset <= end && before + offset > best->at)
+            *best = (place){ index, offset, before + offset, s };
     }
 }
 
 /* The child that shares the most first tokens. States of all children count: on a common beginning they are equal. What the disk has lost is not
  * begun again. */
-static int32_t descend(const weir_prefix *p, int32_t parent, const weir_sequence *sequence, int32_t before, int32_t most, place *best,
-                       int32_t *n_same)
+static int32_t descend(const weir_prefix *p, int32_t parent, const weir_sequence *sequence,
+                       int32_t before, int32_t most, place *best, int32_t *n_same)
 {
     int32_t nearest = NONE;
     *n_same = 0;
     for (int32_t i = p->nodes[parent].child; i != NONE; i = p->nodes[i].next) {
         const int32_t n = p->nodes[i].n_tokens, left = sequence->n_tokens - before;
         if (is_lost(p, i)) continue;
-        const int32_t same = common(p->nodes[i].tokens, sequence->tokens + before, n < left ? n : left);
+        const int32_t same =
+            common(p->nodes[i].tokens, sequence->tokens + before, n < left ? n : left);
         find_point(p, i, before, same, most, best);
         if (same <= *n_same) continue;
         *n_same = same;
@@ -144,15 +172,18 @@ void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end)
 static void give(weir_prefix *p, weir_sequence *sequence, const place *end)
 {
     prefix_share(p, sequence, end);
-    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent) p->nodes[i].last_use = p->clock;
+    for (int32_t i = end->node; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+        p->nodes[i].last_use = p->clock;
     if (end->slot == NONE) return;
     p->slots[end->slot].last_use = p->clock;
     if (sequence->recurrent_bytes == 0) return; /* one that only carries rows to a file */
-    weir_ledger_copy(sequence->ledger, sequence->recurrent, state_of(p, end->slot), sequence->recurrent_bytes);
+    weir_ledger_copy(sequence->ledger, sequence->recurrent, state_of(p, end->slot),
+                     sequence->recurrent_bytes);
     sequence->recurrent_dirty = true;
 }
 
-weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best)
+weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence, const char *salt,
+                            int32_t most, place *best)
 {
     weir_prefix_hit hit = { .reason = "nothing is kept under this salt" };
     int32_t         at = find_salt(p, salt_text(salt));
@@ -168,16 +199,19 @@ weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence,
         hit.reason = "the whole text is kept";
     else if (hit.n_matched > 0)
         hit.reason = "the nearest kept text ends or differs here";
-    if (hit.n_matched == 0 || (best->node != NONE && (best->at == hit.n_matched || best->at == most))) return hit;
+    if (hit.n_matched == 0 ||
+        (best->node != NONE && (best->at == hit.n_matched || best->at == most)))
+        return hit;
     if (has_states(p))
-        hit.reason =
-            best->node == NONE ? "no recurrent state is kept on the common part" : "the last recurrent state on the common part is here";
+        hit.reason = best->node == NONE ? "no recurrent state is kept on the common part"
+                                        : "the last recurrent state on the common part is here";
     else if (p->is_paged)
         hit.reason = "this KV format continues texts at multiples of 64 tokens";
     return hit;
 }
 
-weir_prefix_hit weir_prefix_take(weir_prefix *prefix, weir_sequence *sequence, const char *salt, int32_t most)
+weir_prefix_hit weir_prefix_take(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+                                 int32_t most)
 {
     place best;
     WEIR_ASSERT(sequence->n_computed == 0);
@@ -187,10 +221,12 @@ weir_prefix_hit weir_prefix_take(weir_prefix *prefix, weir_sequence *sequence, c
     return hit;
 }
 
-int32_t weir_prefix_reach(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt)
+int32_t weir_prefix_reach(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
+                          const char *salt)
 {
     place               best;
-    const weir_sequence text = { .tokens = (int32_t *)tokens, .n_tokens = n_tokens }; /* only read */
+    const weir_sequence text = { .tokens = (int32_t *)tokens,
+                                 .n_tokens = n_tokens }; /* only read */
     return prefix_find(prefix, &text, salt, n_tokens, &best).n_rows;
 }
 
@@ -236,9 +272,11 @@ static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_
 }
 
 /* The node has these tokens, and its page is on disk with no other user, or lost there: the sequence's own, in memory, is better. */
-static bool is_worse(const weir_prefix *p, int32_t index, const weir_sequence *sequence, int32_t page)
+static bool is_worse(const weir_prefix *p, int32_t index, const weir_sequence *sequence,
+                     int32_t page)
 {
-    return is_cold(p, index) && (is_lost(p, index) || is_idle(p, index)) && !weir_kv_is_cold(p->store, sequence->table.pages[page]);
+    return is_cold(p, index) && (is_lost(p, index) || is_idle(p, index)) &&
+           !weir_kv_is_cold(p->store, sequence->table.pages[page]);
 }
 
 static void use(weir_prefix *p, int32_t index)
@@ -251,7 +289,8 @@ static void use(weir_prefix *p, int32_t index)
 }
 
 /* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is made longer or gets a better page, or a new one. */
-static int32_t keep_run(weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at, int32_t n)
+static int32_t keep_run(weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at,
+                        int32_t n)
 {
     int32_t    same, index = nearest_child(p, parent, sequence->tokens + at, n, &same);
     const bool is_whole = index != NONE && same == p->nodes[index].n_tokens;
@@ -283,19 +322,22 @@ static int32_t keep_salt(weir_prefix *p, const char *salt)
     return index;
 }
 
-int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const char *salt, const weir_prefix_mark *marks, int32_t n_marks,
-                         bool whole_pages)
+int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+                         const weir_prefix_mark *marks, int32_t n_marks, bool whole_pages)
 {
     prefix->clock++;
     const int32_t whole = sequence->n_computed / RUN * RUN;
-    const int32_t end = sequence->table.is_cut ? 0 : whole_pages || prefix->is_paged ? whole : sequence->n_computed;
+    const int32_t end = sequence->table.is_cut            ? 0
+                        : whole_pages || prefix->is_paged ? whole
+                                                          : sequence->n_computed;
     int32_t       at = 0, mark = 0, index = end > 0 ? keep_salt(prefix, salt_text(salt)) : NONE;
     while (index != NONE && at < end) {
         const int32_t n = end - at < RUN ? end - at : RUN;
         index = keep_run(prefix, index, sequence, at, n);
         if (index == NONE) break;
         use(prefix, index);
-        for (; mark < n_marks && marks[mark].at <= at + n; mark++) prefix_attach(prefix, index, marks[mark].at - at, marks[mark].state);
+        for (; mark < n_marks && marks[mark].at <= at + n; mark++)
+            prefix_attach(prefix, index, marks[mark].at - at, marks[mark].state);
         at += n;
     }
     if (whole_pages && at == end) return n_marks - mark;

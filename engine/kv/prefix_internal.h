@@ -22,7 +22,12 @@ typedef struct node {
 } node;
 _Static_assert(sizeof(int32_t) * RUN > WEIR_PREFIX_SALT, "a salt fits a node");
 
-typedef enum slot_state { SLOT_FREE, SLOT_LENT, SLOT_KEPT, SLOT_LEFT /* by its node: free when nobody pins it */ } slot_state;
+typedef enum slot_state {
+    SLOT_FREE,
+    SLOT_LENT,
+    SLOT_KEPT,
+    SLOT_LEFT /* by its node: free when nobody pins it */
+} slot_state;
 typedef struct slot {
     slot_state state;
     int32_t    node, next, offset; /* of the node's tokens, 1 .. 64 */
@@ -41,23 +46,25 @@ struct weir_prefix {
     weir_kv_store     *store;
     weir_ledger       *ledger;
     weir_prefix_limits limits;
-    node              *nodes;  /* [n_nodes] */
-    void             **pages;  /* [n_nodes, heads] */
-    slot              *slots;  /* [n_snapshots] */
+    node              *nodes; /* [n_nodes] */
+    void             **pages; /* [n_nodes, heads] */
+    slot              *slots; /* [n_snapshots] */
     float             *states; /* [n_snapshots, snapshot_bytes] */
     size_t             node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes, all_cut_bytes;
     cut_text          *cut; /* [limits.n_cut] and the memory of their parts behind them */
     char              *cut_memory;
     int64_t            heads;
-    int32_t           *tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave the tree */
-    int32_t            n_tips;
-    int64_t            n_used;   /* marked nodes */
-    int64_t            n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
-    bool               is_paged; /* whole runs only (store.h 5) */
-    int32_t            free_node, parent_in_use; /* of the node that is being made: not dropped with its last text */
-    uint64_t           clock;
-    weir_prefix_stats  stats;
-    name               names[WEIR_PREFIX_NAMES];
+    int32_t *
+        tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave the tree */
+    int32_t n_tips;
+    int64_t n_used; /* marked nodes */
+    int64_t n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
+    bool    is_paged; /* whole runs only (store.h 5) */
+    int32_t free_node,
+        parent_in_use; /* of the node that is being made: not dropped with its last text */
+    uint64_t          clock;
+    weir_prefix_stats stats;
+    name              names[WEIR_PREFIX_NAMES];
 };
 
 typedef struct place { /* a point of the tree: after `offset` tokens of a node */
@@ -65,7 +72,8 @@ typedef struct place { /* a point of the tree: after `offset` tokens of a node *
 } place;
 
 /* Where the longest kept text that begins the sequence can be continued. */
-weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t most, place *best);
+weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence, const char *salt,
+                            int32_t most, place *best);
 /* Shares the pages down to the place, deepest first. */
 void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end);
 
@@ -86,7 +94,10 @@ bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t u
 /* The forest and some salts beside what was asked for. */
 static inline int64_t node_count(const weir_prefix_limits *limits) { return limits->n_nodes + 64; }
 
-static inline void **pages_of(const weir_prefix *p, int32_t index) { return p->pages + index * p->heads; }
+static inline void **pages_of(const weir_prefix *p, int32_t index)
+{
+    return p->pages + index * p->heads;
+}
 
 /* Its pages are sinks. */
 static inline bool is_sink(const weir_prefix *p, int32_t index)
@@ -94,25 +105,34 @@ static inline bool is_sink(const weir_prefix *p, int32_t index)
     return p->nodes[index].depth < weir_kv_store_spec(p->store)->sinks.n_pages;
 }
 
-static inline bool is_cold(const weir_prefix *p, int32_t index) { return p->heads > 0 && weir_kv_is_cold(p->store, pages_of(p, index)[0]); }
+static inline bool is_cold(const weir_prefix *p, int32_t index)
+{
+    return p->heads > 0 && weir_kv_is_cold(p->store, pages_of(p, index)[0]);
+}
 
-static inline bool is_lost(const weir_prefix *p, int32_t index) { return p->heads > 0 && weir_kv_is_lost(p->store, pages_of(p, index)[0]); }
+static inline bool is_lost(const weir_prefix *p, int32_t index)
+{
+    return p->heads > 0 && weir_kv_is_lost(p->store, pages_of(p, index)[0]);
+}
 
 static inline void drop_pages(weir_prefix *p, int32_t index)
 {
-    for (int64_t h = 0; p->nodes[index].n_tokens > 0 && h < p->heads; h++) weir_kv_page_drop(p->store, pages_of(p, index)[h]);
+    for (int64_t h = 0; p->nodes[index].n_tokens > 0 && h < p->heads; h++)
+        weir_kv_page_drop(p->store, pages_of(p, index)[h]);
 }
 
 static inline bool has_states(const weir_prefix *p) { return p->limits.snapshot_bytes > 0; }
 
 static inline float *state_of(const weir_prefix *p, int32_t index)
 {
-    return p->states + (size_t)index * (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float));
+    return p->states +
+           (size_t)index * (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float));
 }
 
 static inline int32_t slot_of(const weir_prefix *p, const float *state)
 {
-    return (int32_t)((size_t)(state - p->states) / (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float)));
+    return (int32_t)((size_t)(state - p->states) /
+                     (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float)));
 }
 
 /* Nobody but the tree, and texts that go as it does, uses its pages; beside cut tables, which use some pages of a block and not others: one page of it. What
@@ -130,7 +150,8 @@ static inline int64_t idle_pages(const weir_prefix *p, int32_t index)
 {
     if (!weir_kv_store_has_cut(p->store)) return p->heads;
     int64_t n = 0;
-    for (int64_t h = 0; h < p->heads; h++) n += weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1;
+    for (int64_t h = 0; h < p->heads; h++)
+        n += weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1;
     return n;
 }
 
@@ -149,13 +170,15 @@ static inline int32_t find_salt(const weir_prefix *p, const char *salt)
 }
 
 /* The child that shares the most first tokens. */
-static inline int32_t nearest_child(const weir_prefix *p, int32_t parent, const int32_t *tokens, int32_t n, int32_t *n_same)
+static inline int32_t nearest_child(const weir_prefix *p, int32_t parent, const int32_t *tokens,
+                                    int32_t n, int32_t *n_same)
 {
     int32_t best = NONE;
     *n_same = 0;
     for (int32_t i = p->nodes[parent].child; i != NONE; i = p->nodes[i].next) {
         const node *const child = &p->nodes[i];
-        const int32_t     same = common(child->tokens, tokens, child->n_tokens < n ? child->n_tokens : n);
+        const int32_t     same =
+            common(child->tokens, tokens, child->n_tokens < n ? child->n_tokens : n);
         if (same > *n_same) {
             *n_same = same;
             best = i;
@@ -164,4 +187,7 @@ static inline int32_t nearest_child(const weir_prefix *p, int32_t parent, const 
     return best;
 }
 
-static inline const char *salt_text(const char *salt) { return salt != NULL ? salt : WEIR_PREFIX_NO_SALT; }
+static inline const char *salt_text(const char *salt)
+{
+    return salt != NULL ? salt : WEIR_PREFIX_NO_SALT;
+}

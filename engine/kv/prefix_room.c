@@ -62,13 +62,23 @@ static void drop_leaf(weir_prefix *p, int32_t index)
     p->stats.dropped_tokens += leaf->n_tokens;
     p->stats.unsaved_tokens += leaf->n_tokens - leaf->n_saved;
     const int32_t parent = leaf->parent;
-    *leaf = (node){ .depth = -2, .parent = NONE, .child = NONE, .snapshot = NONE, .tip = NONE, .next = p->free_node };
+    *leaf = (node){ .depth = -2,
+                    .parent = NONE,
+                    .child = NONE,
+                    .snapshot = NONE,
+                    .tip = NONE,
+                    .next = p->free_node };
     p->free_node = index;
-    const bool is_empty_salt = parent != FOREST && p->nodes[parent].n_tokens == 0 && p->nodes[parent].child == NONE;
+    const bool is_empty_salt =
+        parent != FOREST && p->nodes[parent].n_tokens == 0 && p->nodes[parent].child == NONE;
     if (is_empty_salt && parent != p->parent_in_use) drop_leaf(p, parent);
 }
 
-typedef enum leaf_choice { LEAF_ANY, LEAF_NO_SINK, LEAF_IN_MEMORY /* past the sinks */ } leaf_choice;
+typedef enum leaf_choice {
+    LEAF_ANY,
+    LEAF_NO_SINK,
+    LEAF_IN_MEMORY /* past the sinks */
+} leaf_choice;
 
 /* What to lose first: leaves of recurrent models that have no state, which nothing can continue, then the least recently used. */
 static int32_t worst_leaf(const weir_prefix *p, leaf_choice which)
@@ -81,7 +91,9 @@ static int32_t worst_leaf(const weir_prefix *p, leaf_choice which)
         if (which != LEAF_ANY && is_sink(p, i)) continue;
         if (which == LEAF_IN_MEMORY && is_cold(p, i)) continue;
         const bool is_dead = has_states(p) && n->snapshot == NONE;
-        if (worst != NONE && (worst_is_dead > is_dead || (worst_is_dead == is_dead && p->nodes[worst].last_use <= n->last_use))) continue;
+        if (worst != NONE && (worst_is_dead > is_dead || (worst_is_dead == is_dead &&
+                                                          p->nodes[worst].last_use <= n->last_use)))
+            continue;
         worst = i;
         worst_is_dead = is_dead;
     }
@@ -114,7 +126,8 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
     for (;;) {
         const weir_kv_pages free = weir_kv_store_free(prefix->store);
         if (weir_kv_pages_fit(wanted, free)) return true;
-        const int32_t leaf = worst_leaf(prefix, free.sinks >= wanted.sinks ? LEAF_NO_SINK : LEAF_ANY);
+        const int32_t leaf =
+            worst_leaf(prefix, free.sinks >= wanted.sinks ? LEAF_NO_SINK : LEAF_ANY);
         if (leaf == NONE && cut_oldest(prefix) == NULL) return false;
         drop_worst(prefix, leaf);
     }
@@ -123,11 +136,14 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
 bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence)
 {
     const int64_t page = sequence->n_computed / RUN;
-    if (prefix->heads == 0 || page >= sequence->table.n_pages || sequence->table.is_cut) return false;
+    if (prefix->heads == 0 || page >= sequence->table.n_pages || sequence->table.is_cut)
+        return false;
     void *const own = sequence->table.pages[page];
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
         const node *const leaf = &prefix->nodes[i];
-        if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE || pages_of(prefix, i)[0] != own) continue;
+        if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE ||
+            pages_of(prefix, i)[0] != own)
+            continue;
         if (weir_kv_page_refs(prefix->store, own) != 2) return false;
         drop_leaf(prefix, i);
         return true;
@@ -139,7 +155,9 @@ bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence)
 static bool is_end_of(const weir_prefix *prefix, int32_t i, const weir_kv_table *table)
 {
     const node *const run = &prefix->nodes[i];
-    if (run->parent == NONE || run->n_tokens == 0 || run->child != NONE || run->depth >= table->n_pages) return false;
+    if (run->parent == NONE || run->n_tokens == 0 || run->child != NONE ||
+        run->depth >= table->n_pages)
+        return false;
     void *const page = pages_of(prefix, i)[0];
     return page == table->pages[run->depth] && weir_kv_page_refs(prefix->store, page) == 2;
 }
@@ -156,13 +174,17 @@ bool weir_prefix_leave(weir_prefix *prefix, const weir_sequence *sequence)
     return any;
 }
 
-static const node *node_of(const weir_prefix *p, void *const *pages) { return &p->nodes[(pages - (void *const *)p->pages) / p->heads]; }
+static const node *node_of(const weir_prefix *p, void *const *pages)
+{
+    return &p->nodes[(pages - (void *const *)p->pages) / p->heads];
+}
 
 /* One pass; `blocks` stays sorted by insertion. */
 int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int32_t most)
 {
     int32_t n = 0;
-    for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits); i++) {
+    for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits);
+         i++) {
         const node *const run = &prefix->nodes[i];
         if (run->parent == NONE || run->n_tokens == 0 || !is_idle(prefix, i)) continue;
         if (!weir_kv_may_leave(prefix->store, (void *const *)pages_of(prefix, i), 1)) continue;
@@ -194,8 +216,10 @@ void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
 static bool walk_idle(const weir_prefix *p, int32_t index, weir_kv_pages *n)
 {
     bool is_free = p->nodes[index].n_tokens == 0 || is_idle(p, index);
-    for (int32_t child = p->nodes[index].child; child != NONE; child = p->nodes[child].next) is_free = walk_idle(p, child, n) && is_free;
-    if (is_free && p->nodes[index].n_tokens > 0) *(is_sink(p, index) ? &n->sinks : &n->others) += idle_pages(p, index);
+    for (int32_t child = p->nodes[index].child; child != NONE; child = p->nodes[child].next)
+        is_free = walk_idle(p, child, n) && is_free;
+    if (is_free && p->nodes[index].n_tokens > 0)
+        *(is_sink(p, index) ? &n->sinks : &n->others) += idle_pages(p, index);
     return is_free;
 }
 
@@ -217,7 +241,8 @@ weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
         }
     }
     if (weir_kv_store_has_cut(prefix->store)) return weir_prefix_idle_pages(prefix);
-    const int64_t idle = prefix->stats.n_nodes - prefix->n_used, sinks = prefix->n_sinks - prefix->n_used_sinks;
+    const int64_t idle = prefix->stats.n_nodes - prefix->n_used,
+                  sinks = prefix->n_sinks - prefix->n_used_sinks;
     weir_kv_pages n = { .sinks = sinks * prefix->heads, .others = (idle - sinks) * prefix->heads };
     cut_count(prefix, &n);
     return n;

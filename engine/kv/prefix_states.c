@@ -20,7 +20,8 @@ float *weir_prefix_lend(weir_prefix *prefix)
         const slot *const s = &prefix->slots[i];
         if (s->state == SLOT_LENT || s->pins > 0) continue;
         if (found == NONE ||
-            (prefix->slots[found].state == SLOT_KEPT && (s->state == SLOT_FREE || s->last_use < prefix->slots[found].last_use)))
+            (prefix->slots[found].state == SLOT_KEPT &&
+             (s->state == SLOT_FREE || s->last_use < prefix->slots[found].last_use)))
             found = i;
     }
     if (found == NONE) return NULL;
@@ -44,7 +45,11 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
         weir_prefix_give_back(p, state);
         return;
     }
-    p->slots[mine] = (slot){ .state = SLOT_KEPT, .node = index, .next = p->nodes[index].snapshot, .offset = offset, .last_use = p->clock };
+    p->slots[mine] = (slot){ .state = SLOT_KEPT,
+                             .node = index,
+                             .next = p->nodes[index].snapshot,
+                             .offset = offset,
+                             .last_use = p->clock };
     p->nodes[index].snapshot = mine;
     p->stats.n_snapshots++;
 }
@@ -60,7 +65,10 @@ bool prefix_has_states_before(const weir_prefix *p, int32_t n_states, uint64_t u
     return n >= (n_states < half ? n_states : half);
 }
 
-bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states) { return prefix_has_states_before(prefix, n_states, 0); }
+bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states)
+{
+    return prefix_has_states_before(prefix, n_states, 0);
+}
 
 /* ---- pinned ---- */
 static int by_place(const void *a, const void *b)
@@ -70,16 +78,20 @@ static int by_place(const void *a, const void *b)
 }
 
 /* States of all children count, as they do for weir_prefix_take: one may be on a run of another text, which can be dropped meanwhile. */
-int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, weir_prefix_mark *marks, int32_t most)
+int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
+                        weir_prefix_mark *marks, int32_t most)
 {
     int32_t n = 0, before = 0, same = RUN, parent = find_salt(prefix, salt_text(salt));
     while (parent != NONE && same == RUN && before < sequence->n_computed) {
-        const int32_t *const tokens = sequence->tokens + before, left = sequence->n_computed - before;
+        const int32_t *const tokens = sequence->tokens + before,
+                             left = sequence->n_computed - before;
         for (int32_t i = prefix->nodes[parent].child; i != NONE; i = prefix->nodes[i].next) {
             const node *const child = &prefix->nodes[i];
-            const int32_t     equal = common(child->tokens, tokens, child->n_tokens < left ? child->n_tokens : left);
+            const int32_t     equal =
+                common(child->tokens, tokens, child->n_tokens < left ? child->n_tokens : left);
             for (int32_t s = child->snapshot; s != NONE; s = prefix->slots[s].next) {
-                const weir_prefix_mark mark = { before + prefix->slots[s].offset, state_of(prefix, s) };
+                const weir_prefix_mark mark = { before + prefix->slots[s].offset,
+                                                state_of(prefix, s) };
                 bool                   is_new = prefix->slots[s].offset <= equal;
                 for (int32_t k = 0; k < n; k++) is_new = is_new && marks[k].at != mark.at;
                 if (!is_new) continue;

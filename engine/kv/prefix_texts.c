@@ -9,17 +9,20 @@
 static int32_t tokens_before(const weir_prefix *p, int32_t index)
 {
     int32_t n = 0;
-    for (int32_t i = p->nodes[index].parent; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent) n += p->nodes[i].n_tokens;
+    for (int32_t i = p->nodes[index].parent; p->nodes[i].n_tokens > 0; i = p->nodes[i].parent)
+        n += p->nodes[i].n_tokens;
     return n;
 }
 
 /* The node that holds the last of the sequence's computed tokens that are kept. */
-static int32_t last_node(const weir_prefix *p, const weir_sequence *sequence, const char *salt, int32_t *n_kept)
+static int32_t last_node(const weir_prefix *p, const weir_sequence *sequence, const char *salt,
+                         int32_t *n_kept)
 {
     int32_t index = NONE, parent = find_salt(p, salt_text(salt)), same = RUN;
     *n_kept = 0;
     while (parent != NONE && same == RUN && *n_kept < sequence->n_computed) {
-        parent = nearest_child(p, parent, sequence->tokens + *n_kept, sequence->n_computed - *n_kept, &same);
+        parent = nearest_child(p, parent, sequence->tokens + *n_kept,
+                               sequence->n_computed - *n_kept, &same);
         if (parent != NONE) index = parent;
         *n_kept += same;
     }
@@ -32,7 +35,9 @@ static name *place_for_name(weir_prefix *p, const char *text)
     name *best = NULL;
     for (name *n = p->names; n < p->names + WEIR_PREFIX_NAMES; n++) {
         if (strcmp(n->text, text) == 0) return n;
-        if (best == NULL || (best->text[0] != '\0' && (n->text[0] == '\0' || p->nodes[n->node].last_use < p->nodes[best->node].last_use)))
+        if (best == NULL ||
+            (best->text[0] != '\0' &&
+             (n->text[0] == '\0' || p->nodes[n->node].last_use < p->nodes[best->node].last_use)))
             best = n;
     }
     return best;
@@ -44,7 +49,8 @@ void prefix_unname(weir_prefix *p, const char *text)
         if (strcmp(n->text, text) == 0) *n = (name){ .text = "" };
 }
 
-void weir_prefix_name(weir_prefix *prefix, const weir_sequence *sequence, const char *salt, const char *text)
+void weir_prefix_name(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
+                      const char *text)
 {
     int32_t       n_kept;
     const int32_t index = last_node(prefix, sequence, salt, &n_kept);
@@ -56,7 +62,8 @@ void weir_prefix_name(weir_prefix *prefix, const weir_sequence *sequence, const 
 }
 
 /* The tokens down to `offset` of a node become those of the sequence. */
-static void copy_text(const weir_prefix *p, int32_t index, int32_t offset, weir_sequence *sequence, char *salt)
+static void copy_text(const weir_prefix *p, int32_t index, int32_t offset, weir_sequence *sequence,
+                      char *salt)
 {
     int32_t at = tokens_before(p, index), n = offset, i = index;
     WEIR_ASSERT(sequence->n_computed == 0 && at + offset <= weir_kv_store_spec(p->store)->max_rows);
@@ -73,28 +80,36 @@ static const name *find_name(const weir_prefix *p, const char *text)
     return NULL;
 }
 
-bool weir_prefix_named(const weir_prefix *prefix, const char *text, weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1])
+bool weir_prefix_named(const weir_prefix *prefix, const char *text, weir_sequence *sequence,
+                       char salt[WEIR_PREFIX_SALT + 1])
 {
     const name *const found = find_name(prefix, text);
     if (found != NULL) copy_text(prefix, found->node, found->offset, sequence, salt);
     return found != NULL;
 }
 
-bool weir_prefix_has_name(const weir_prefix *prefix, const char *text) { return find_name(prefix, text) != NULL; }
+bool weir_prefix_has_name(const weir_prefix *prefix, const char *text)
+{
+    return find_name(prefix, text) != NULL;
+}
 
 static bool is_before(const weir_prefix *p, int32_t index, const weir_prefix_cursor *cursor)
 {
     const uint64_t use = p->nodes[index].last_use;
-    return cursor->node == 0 || use < cursor->last_use || (use == cursor->last_use && index < cursor->node);
+    return cursor->node == 0 || use < cursor->last_use ||
+           (use == cursor->last_use && index < cursor->node);
 }
 
-bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1],
+bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor,
+                      weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1],
                       char text[WEIR_PREFIX_NAME + 1])
 {
     int32_t found = NONE;
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
         const node *const n = &prefix->nodes[i];
-        if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE || !is_before(prefix, i, cursor)) continue;
+        if (n->parent == NONE || n->n_tokens == 0 || n->child != NONE ||
+            !is_before(prefix, i, cursor))
+            continue;
         if (found == NONE || n->last_use >= prefix->nodes[found].last_use) found = i;
     }
     if (found == NONE) return false;
@@ -102,7 +117,8 @@ bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, wei
     copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
     text[0] = '\0';
     for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
-        if (n->text[0] != '\0' && n->node == found && n->offset == prefix->nodes[found].n_tokens) memcpy(text, n->text, sizeof n->text);
+        if (n->text[0] != '\0' && n->node == found && n->offset == prefix->nodes[found].n_tokens)
+            memcpy(text, n->text, sizeof n->text);
     return true;
 }
 
@@ -111,7 +127,8 @@ bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor, wei
 static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
 {
     int32_t n = 0, child = NONE;
-    for (int32_t i = leaf; p->nodes[i].n_tokens > 0 && n < enough && is_idle(p, i); child = i, i = p->nodes[i].parent) {
+    for (int32_t i = leaf; p->nodes[i].n_tokens > 0 && n < enough && is_idle(p, i);
+         child = i, i = p->nodes[i].parent) {
         if (child != NONE && (p->nodes[i].child != child || p->nodes[child].next != NONE)) break;
         n += p->nodes[i].n_tokens - p->nodes[i].n_tried;
     }
@@ -128,8 +145,8 @@ static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
     return use;
 }
 
-bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states, int32_t least, weir_sequence *sequence,
-                            char salt[WEIR_PREFIX_SALT + 1])
+bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states,
+                            int32_t least, weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1])
 {
     const int32_t n = (int32_t)node_count(&prefix->limits);
     int32_t       found = NONE;
@@ -137,15 +154,21 @@ bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t n
     for (int32_t i = FOREST + 1; i < n; i++) {
         const node *const leaf = &prefix->nodes[i];
         if (leaf->parent == NONE || leaf->n_tokens == 0 || leaf->child != NONE) continue;
-        if ((found == NONE || leaf->last_use < prefix->nodes[found].last_use) && loss_of(prefix, i, least) >= least) found = i;
+        if ((found == NONE || leaf->last_use < prefix->nodes[found].last_use) &&
+            loss_of(prefix, i, least) >= least)
+            found = i;
     }
     if (found == NONE) return false;
     for (int32_t i = FOREST + 1; i < n; i++) {
         const node *const run = &prefix->nodes[i];
-        if (run->parent == NONE || run->n_tokens == 0 || run->last_use >= prefix->nodes[found].last_use || !is_idle(prefix, i)) continue;
+        if (run->parent == NONE || run->n_tokens == 0 ||
+            run->last_use >= prefix->nodes[found].last_use || !is_idle(prefix, i))
+            continue;
         *(is_sink(prefix, i) ? &before.sinks : &before.others) += prefix->heads;
     }
-    if (weir_kv_pages_fit(wanted, before) && prefix_has_states_before(prefix, n_states, use_of_states(prefix, found))) return false;
+    if (weir_kv_pages_fit(wanted, before) &&
+        prefix_has_states_before(prefix, n_states, use_of_states(prefix, found)))
+        return false;
     copy_text(prefix, found, prefix->nodes[found].n_tokens, sequence, salt);
     return true;
 }
@@ -159,7 +182,8 @@ int32_t weir_prefix_hold(weir_prefix *prefix, weir_sequence *sequence, const cha
     return sequence->n_computed;
 }
 
-void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, int32_t n_saved, const char *salt)
+void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
+                       int32_t n_saved, const char *salt)
 {
     int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
     for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
@@ -175,7 +199,8 @@ void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tok
 
 /* Runs that another file holds too are taken for lost with it: saving their text finds that file. Nothing is endangered before it was used again: else
  * kept texts, more of them than there may be files, would push out each other's files without end. */
-void weir_prefix_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens, const char *salt)
+void weir_prefix_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
+                         const char *salt)
 {
     int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
     for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {

@@ -16,38 +16,47 @@ static int64_t blocks_in(const weir_kv_spec *spec, int64_t n_pages)
     return heads > 0 ? n_pages / heads : 0;
 }
 
-static int64_t cold_blocks(const weir_kv_spec *spec) { return blocks_in(spec, weir_kv_cold_pages(spec)); }
+static int64_t cold_blocks(const weir_kv_spec *spec)
+{
+    return blocks_in(spec, weir_kv_cold_pages(spec));
+}
 
 static size_t own_book_bytes(const weir_kv_spec *spec)
 {
     const size_t per_page = sizeof(int32_t) * (spec->evicts ? 2 : 1);
-    return (size_t)spec->n_pages * per_page + (size_t)cold_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
+    return (size_t)spec->n_pages * per_page +
+           (size_t)cold_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
 }
 
 static size_t slot_book_bytes(const weir_kv_spec *spec)
 {
-    return spec->has_device ? (size_t)(spec->n_pages - weir_kv_cold_pages(spec)) * sizeof(void *) : 0;
+    return spec->has_device ? (size_t)(spec->n_pages - weir_kv_cold_pages(spec)) * sizeof(void *)
+                            : 0;
 }
 
 /* What the kernel keeps about address space that was in use once, and the device about its own: 8 bytes for 4096. */
 static size_t address_bytes(const weir_kv_spec *spec)
 {
     if (kv_heads_of(spec) == 0) return 0;
-    const size_t others = (size_t)blocks_in(spec, spec->n_pages - spec->n_sink_pages) * weir_kv_block_room(spec),
-                 sinks = (size_t)blocks_in(spec, spec->n_sink_pages) * weir_kv_sink_block_room(spec);
+    const size_t others = (size_t)blocks_in(spec, spec->n_pages - spec->n_sink_pages) *
+                          weir_kv_block_room(spec),
+                 sinks =
+                     (size_t)blocks_in(spec, spec->n_sink_pages) * weir_kv_sink_block_room(spec);
     return weir_device_space_book_bytes(others + sinks);
 }
 
 size_t weir_kv_cold_book_bytes(const weir_kv_spec *spec)
 {
     if (weir_kv_cold_pages(spec) == 0) return 0;
-    return own_book_bytes(spec) + slot_book_bytes(spec) + weir_spill_book_bytes(cold_blocks(spec), spec->n_layers) + address_bytes(spec);
+    return own_book_bytes(spec) + slot_book_bytes(spec) +
+           weir_spill_book_bytes(cold_blocks(spec), spec->n_layers) + address_bytes(spec);
 }
 
 size_t weir_kv_host_bytes(const weir_kv_spec *spec)
 {
     size_t way = 0; /* the largest part */
-    for (int64_t layer = 0; spec->has_device && spec->n_disk_pages > 0 && layer < spec->n_layers; layer++) {
+    for (int64_t layer = 0; spec->has_device && spec->n_disk_pages > 0 && layer < spec->n_layers;
+         layer++) {
         const size_t part = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
         if (part > way) way = part;
     }
@@ -58,8 +67,10 @@ static weir_status open_spill(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
     size_t *const             parts = weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
-    if (parts == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
-    for (int64_t layer = 0; layer < spec->n_layers; layer++) parts[layer] = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
+    if (parts == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
+    for (int64_t layer = 0; layer < spec->n_layers; layer++)
+        parts[layer] = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
     const weir_spill_layout layout = { .folder = spec->disk_folder,
                                        .n_blocks = cold_blocks(spec),
                                        .n_host_blocks = blocks_in(spec, spec->n_host_pages),
@@ -78,17 +89,23 @@ static weir_status open_slots(weir_kv_store *store, weir_error *error)
     size_t             n = 0;
     for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++)
         store->slot_bytes += (size_t)kind->most * kind->bytes;
-    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->slot_books, WEIR_ACCOUNT_PAGE_TABLES, slot_book_bytes(&store->spec), error));
-    WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV, store->slot_bytes, error));
+    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->slot_books, WEIR_ACCOUNT_PAGE_TABLES,
+                               slot_book_bytes(&store->spec), error));
+    WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV,
+                                    store->slot_bytes, error));
     slot = store->slots;
     for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
         kind->free_slots = store->slot_books + n;
-        for (int32_t i = 0; i < kind->most; i++, slot += kind->bytes) kind->free_slots[kind->most - 1 - i] = slot;
+        for (int32_t i = 0; i < kind->most; i++, slot += kind->bytes)
+            kind->free_slots[kind->most - 1 - i] = slot;
         n += (size_t)kind->most;
     }
-    if (weir_device_space_open(device, (void **)&store->memory, store->bytes) == WEIR_OK) return WEIR_OK;
-    return weir_error_set(error, WEIR_ENOMEM, "the system has no %zu bytes of address space; lower kv.tiers.host or memory.disk",
-                          store->bytes);
+    if (weir_device_space_open(device, (void **)&store->memory, store->bytes) == WEIR_OK)
+        return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_ENOMEM,
+        "the system has no %zu bytes of address space; lower kv.tiers.host or memory.disk",
+        store->bytes);
 }
 
 weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
@@ -96,12 +113,16 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
     const weir_kv_spec *const spec = &store->spec;
     (void)pthread_mutex_init(&store->lock, NULL);
     if (spec->n_kv_heads > HEADS)
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "KV pages of %" PRId64 " heads do not leave memory, %d at most; set memory.disk and kv.tiers.host to 0",
-                              spec->n_kv_heads, HEADS);
-    WEIR_TRY(weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, address_bytes(spec), error));
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "KV pages of %" PRId64
+            " heads do not leave memory, %d at most; set memory.disk and kv.tiers.host to 0",
+            spec->n_kv_heads, HEADS);
+    WEIR_TRY(weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES,
+                                 address_bytes(spec), error));
     store->address_bytes = address_bytes(spec);
-    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->cold_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(spec), error));
+    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->cold_books, WEIR_ACCOUNT_PAGE_TABLES,
+                               own_book_bytes(spec), error));
     store->blocks = store->cold_books;
     store->alive = store->blocks + spec->n_pages;
     if (spec->evicts) store->pins = store->alive + cold_blocks(spec);
@@ -110,7 +131,8 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
     if (spec->has_device)
         WEIR_TRY(open_slots(store, error));
     else
-        WEIR_TRY(weir_ledger_map(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(spec), store->bytes, error));
+        WEIR_TRY(weir_ledger_map(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV,
+                                 weir_kv_pool_bytes(spec), store->bytes, error));
     return open_spill(store, error);
 }
 
@@ -118,23 +140,31 @@ void kv_residency_close(weir_kv_store *store)
 {
     weir_spill_close(store->spill);
     if (!store->spec.has_device)
-        weir_ledger_unmap(store->ledger, store->memory, WEIR_ACCOUNT_KV, weir_kv_pool_bytes(&store->spec), store->bytes);
+        weir_ledger_unmap(store->ledger, store->memory, WEIR_ACCOUNT_KV,
+                          weir_kv_pool_bytes(&store->spec), store->bytes);
     else if (store->memory != NULL)
         weir_device_space_close(weir_ledger_device(store->ledger));
     weir_ledger_free_near(store->ledger, store->slots, WEIR_ACCOUNT_KV, store->slot_bytes);
-    weir_ledger_free(store->ledger, store->slot_books, WEIR_ACCOUNT_PAGE_TABLES, slot_book_bytes(&store->spec));
-    weir_ledger_free(store->ledger, store->cold_books, WEIR_ACCOUNT_PAGE_TABLES, own_book_bytes(&store->spec));
-    weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES, store->address_bytes);
+    weir_ledger_free(store->ledger, store->slot_books, WEIR_ACCOUNT_PAGE_TABLES,
+                     slot_book_bytes(&store->spec));
+    weir_ledger_free(store->ledger, store->cold_books, WEIR_ACCOUNT_PAGE_TABLES,
+                     own_book_bytes(&store->spec));
+    weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES,
+                       store->address_bytes);
     (void)pthread_mutex_destroy(&store->lock);
 }
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 int32_t weir_kv_place_of(const weir_kv_store *store, const void *page)
 {
-    return store->spill != NULL && page != NULL ? store->blocks[kv_page_number(store, page)] : NO_BLOCK;
+    return store->spill != NULL && page != NULL ? store->blocks[kv_page_number(store, page)]
+                                                : NO_BLOCK;
 }
 
-bool weir_kv_is_cold(const weir_kv_store *store, const void *page) { return weir_kv_place_of(store, page) != NO_BLOCK; }
+bool weir_kv_is_cold(const weir_kv_store *store, const void *page)
+{
+    return weir_kv_place_of(store, page) != NO_BLOCK;
+}
 
 bool weir_kv_is_lost(const weir_kv_store *store, const void *page)
 {
@@ -142,13 +172,19 @@ bool weir_kv_is_lost(const weir_kv_store *store, const void *page)
     return block != NO_BLOCK && store->lost[block];
 }
 
-void weir_kv_lose(weir_kv_store *store, const void *page) { store->lost[weir_kv_place_of(store, page)] = true; }
+void weir_kv_lose(weir_kv_store *store, const void *page)
+{
+    store->lost[weir_kv_place_of(store, page)] = true;
+}
 
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride)
 {
-    if (store->spill == NULL || pages[0] == NULL || weir_kv_is_cold(store, pages[0]) || kv_is_sink(store, pages[0])) return false;
+    if (store->spill == NULL || pages[0] == NULL || weir_kv_is_cold(store, pages[0]) ||
+        kv_is_sink(store, pages[0]))
+        return false;
     for (int64_t h = 0; store->pins != NULL && h < kv_heads_of(&store->spec); h++)
-        if (pages[h * stride] == NULL || store->pins[kv_page_number(store, pages[h * stride])] > 0) return false;
+        if (pages[h * stride] == NULL || store->pins[kv_page_number(store, pages[h * stride])] > 0)
+            return false;
     return true;
 }
 
@@ -180,10 +216,16 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 }
 
 /* ---- moving ------------------------------------------------------------------------------------------------------ */
-static bool is_on_host(const weir_kv_store *store, int32_t block) { return block < blocks_in(&store->spec, store->spec.n_host_pages); }
+static bool is_on_host(const weir_kv_store *store, int32_t block)
+{
+    return block < blocks_in(&store->spec, store->spec.n_host_pages);
+}
 
 /* Of a page that moves. */
-static size_t room_of(const weir_kv_store *store, int64_t head) { return weir_kv_page_room(&store->spec, head / store->spec.n_kv_heads); }
+static size_t room_of(const weir_kv_store *store, int64_t head)
+{
+    return weir_kv_page_room(&store->spec, head / store->spec.n_kv_heads);
+}
 
 bool kv_enter(weir_kv_store *store, page_kind *kind, void *page)
 {
@@ -237,24 +279,29 @@ void kv_leave(weir_kv_store *store, void *page)
 }
 
 /* All layers of a block to its place in the file, one run each. */
-static weir_status write_block(weir_kv_store *store, int32_t block, void *const *pages, int64_t stride, weir_error *error)
+static weir_status write_block(weir_kv_store *store, int32_t block, void *const *pages,
+                               int64_t stride, weir_error *error)
 {
     const int64_t heads = store->spec.n_kv_heads;
     struct iovec  pieces[HEADS];
     for (int64_t layer = 0; layer < store->spec.n_layers; layer++) {
         for (int64_t h = 0; h < heads; h++)
-            pieces[h] = (struct iovec){ pages[(layer * heads + h) * stride], weir_kv_page_room(&store->spec, layer) };
+            pieces[h] = (struct iovec){ pages[(layer * heads + h) * stride],
+                                        weir_kv_page_room(&store->spec, layer) };
         WEIR_TRY(weir_spill_write(store->spill, block, layer, pieces, (int)heads, error));
     }
     return WEIR_OK;
 }
 
 /* What was written is believed only when all of it was: until then the block is in memory. */
-weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error)
+weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t stride,
+                           weir_error *error)
 {
     const int64_t heads = kv_heads_of(&store->spec);
     int32_t       block;
-    if (store->spill == NULL) return weir_error_set(error, WEIR_EFULL, "there is nowhere for KV pages to go (memory.disk)");
+    if (store->spill == NULL)
+        return weir_error_set(error, WEIR_EFULL,
+                              "there is nowhere for KV pages to go (memory.disk)");
     WEIR_ASSERT(weir_kv_may_leave(store, pages, stride));
     WEIR_TRY(weir_spill_take(store->spill, &block, error));
     const weir_status status = write_block(store, block, pages, stride, error);
@@ -283,19 +330,24 @@ static size_t offset_in_part(const weir_kv_store *store, int64_t head)
     return (size_t)(head % store->spec.n_kv_heads) * room_of(store, head);
 }
 
-weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t stride, weir_error *error)
+weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t stride,
+                               weir_error *error)
 {
     const int64_t heads = kv_heads_of(&store->spec);
     const int32_t block = weir_kv_place_of(store, pages[0]);
     weir_status   status = WEIR_OK;
     WEIR_ASSERT(block != NO_BLOCK);
     if (weir_kv_store_room(store) < 1)
-        return weir_error_set(error, WEIR_EFULL, "no memory for KV pages that are needed from the tier below; raise %s",
-                              weir_kv_store_budget(store));
-    for (int64_t h = 0; h < heads; h++) (void)kv_enter(store, kv_kind_at(store, pages[h * stride]), pages[h * stride]);
+        return weir_error_set(
+            error, WEIR_EFULL,
+            "no memory for KV pages that are needed from the tier below; raise %s",
+            weir_kv_store_budget(store));
+    for (int64_t h = 0; h < heads; h++)
+        (void)kv_enter(store, kv_kind_at(store, pages[h * stride]), pages[h * stride]);
     for (int64_t h = 0; status == WEIR_OK && h < heads; h++)
-        status = weir_spill_read(store->spill, block, h / store->spec.n_kv_heads, offset_in_part(store, h), pages[h * stride],
-                                 room_of(store, h), error);
+        status =
+            weir_spill_read(store->spill, block, h / store->spec.n_kv_heads,
+                            offset_in_part(store, h), pages[h * stride], room_of(store, h), error);
     (void)pthread_mutex_lock(&store->lock);
     for (int64_t h = 0; h < heads; h++) {
         if (status == WEIR_OK)
@@ -316,7 +368,8 @@ weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t
     return status;
 }
 
-weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *page, int64_t head, weir_error *error)
+weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *page, int64_t head,
+                              weir_error *error)
 {
     if (store->spill == NULL || kv_is_sink(store, page)) {
         weir_ledger_copy(store->ledger, bytes, page, kv_room_of(store, page));
@@ -328,8 +381,8 @@ weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *pag
     if (block == NO_BLOCK)
         weir_ledger_copy(store->ledger, bytes, page, room_of(store, head));
     else
-        status = weir_spill_read(store->spill, block, head / store->spec.n_kv_heads, offset_in_part(store, head), bytes,
-                                 room_of(store, head), error);
+        status = weir_spill_read(store->spill, block, head / store->spec.n_kv_heads,
+                                 offset_in_part(store, head), bytes, room_of(store, head), error);
     (void)pthread_mutex_unlock(&store->lock);
     return status == WEIR_OK ? weir_ledger_check(store->ledger, error) : status;
 }
@@ -362,7 +415,8 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
         n_free += store->refs[i] == 0;
         const bool is_cold = store->spill != NULL && store->blocks[i] != NO_BLOCK;
         n_cold += is_cold;
-        if (is_cold && store->refs[i] == 0) return weir_error_set(error, WEIR_EINVAL, "a free page is cold") == WEIR_OK;
+        if (is_cold && store->refs[i] == 0)
+            return weir_error_set(error, WEIR_EINVAL, "a free page is cold") == WEIR_OK;
     }
     for (int64_t b = 0; store->spill != NULL && b < cold_blocks(&store->spec); b++) {
         n_alive += store->alive[b];
@@ -370,35 +424,51 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
     }
     weir_status status = WEIR_OK;
     if (n_free != store->n_free || !free_ones_are_free(store))
-        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are free, the count says %" PRId64, n_free, store->n_free);
+        status = weir_error_set(error, WEIR_EINVAL,
+                                "%" PRId64 " pages are free, the count says %" PRId64, n_free,
+                                store->n_free);
     else if (store->n_resident != n - n_free - n_cold || !kinds_have_room(store))
-        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
-                                n - n_free - n_cold, n - weir_kv_cold_pages(&store->spec), store->n_resident);
-    else if (n_alive != n_cold || (store->spill != NULL && n_used != cold_blocks(&store->spec) - weir_spill_free_blocks(store->spill)))
-        status = weir_error_set(error, WEIR_EINVAL, "%" PRId64 " pages are cold, the tier below holds %" PRId64 " in %" PRId64 " blocks",
+        status = weir_error_set(
+            error, WEIR_EINVAL,
+            "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
+            n - n_free - n_cold, n - weir_kv_cold_pages(&store->spec), store->n_resident);
+    else if (n_alive != n_cold ||
+             (store->spill != NULL &&
+              n_used != cold_blocks(&store->spec) - weir_spill_free_blocks(store->spill)))
+        status = weir_error_set(error, WEIR_EINVAL,
+                                "%" PRId64 " pages are cold, the tier below holds %" PRId64
+                                " in %" PRId64 " blocks",
                                 n_cold, n_alive, n_used);
     return status == WEIR_OK;
 }
 
 /* Pages for the rows that the head has, all of them in memory if the table is cut. */
-static bool head_is_sound(const weir_kv_store *store, const weir_kv_table *table, int64_t head, weir_error *error)
+static bool head_is_sound(const weir_kv_store *store, const weir_kv_table *table, int64_t head,
+                          weir_error *error)
 {
     const int64_t rows = weir_kv_rows_at(table, head), n = kv_pages_per_head(rows);
     if (rows > table->n_rows || n > table->n_pages || (!table->is_cut && rows != table->n_rows))
-        return weir_error_set(error, WEIR_EINVAL, "head %" PRId64 " has %" PRId64 " rows, the table %" PRId64, head, rows, table->n_rows) ==
-               WEIR_OK;
+        return weir_error_set(error, WEIR_EINVAL,
+                              "head %" PRId64 " has %" PRId64 " rows, the table %" PRId64, head,
+                              rows, table->n_rows) == WEIR_OK;
     for (int64_t block = 0; block < table->capacity; block++) {
         const void *const page = table->pages[head * table->capacity + block];
         if (page == NULL && block >= (table->is_cut ? n : table->n_pages)) continue;
-        const bool is_held = page != NULL && block < table->n_pages && weir_kv_page_refs(store, page) >= 1;
-        const bool is_pinned = store->pins == NULL || !table->is_cut || store->pins[kv_page_number(store, page)] > 0;
-        if (!is_held || !is_pinned || (block >= n && weir_kv_page_refs(store, page) > 1) || (table->is_cut && weir_kv_is_cold(store, page)))
-            return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " of head %" PRId64 " is unsound", block, head) == WEIR_OK;
+        const bool is_held =
+            page != NULL && block < table->n_pages && weir_kv_page_refs(store, page) >= 1;
+        const bool is_pinned =
+            store->pins == NULL || !table->is_cut || store->pins[kv_page_number(store, page)] > 0;
+        if (!is_held || !is_pinned || (block >= n && weir_kv_page_refs(store, page) > 1) ||
+            (table->is_cut && weir_kv_is_cold(store, page)))
+            return weir_error_set(error, WEIR_EINVAL,
+                                  "block %" PRId64 " of head %" PRId64 " is unsound", block,
+                                  head) == WEIR_OK;
     }
     return true;
 }
 
-bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *table, weir_error *error)
+bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *table,
+                            weir_error *error)
 {
     int64_t longest = table->n_heads > 0 ? 0 : table->n_rows;
     for (int64_t h = 0; h < table->n_heads; h++) {
@@ -406,15 +476,21 @@ bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *tab
         if (weir_kv_rows_at(table, h) > longest) longest = weir_kv_rows_at(table, h);
     }
     if (longest != table->n_rows)
-        return weir_error_set(error, WEIR_EINVAL, "the longest head has %" PRId64 " rows, the table %" PRId64, longest, table->n_rows) ==
-               WEIR_OK;
-    for (int64_t block = 0; !table->is_cut && table->n_heads > 0 && block < table->n_pages; block++) {
+        return weir_error_set(error, WEIR_EINVAL,
+                              "the longest head has %" PRId64 " rows, the table %" PRId64, longest,
+                              table->n_rows) == WEIR_OK;
+    for (int64_t block = 0; !table->is_cut && table->n_heads > 0 && block < table->n_pages;
+         block++) {
         const int32_t place = weir_kv_place_of(store, table->pages[block]);
         if (place != NO_BLOCK && block * WEIR_PAGE_TOKENS >= table->n_rows)
-            return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " is on disk, and no row of it is written", block) == WEIR_OK;
+            return weir_error_set(error, WEIR_EINVAL,
+                                  "block %" PRId64 " is on disk, and no row of it is written",
+                                  block) == WEIR_OK;
         for (int64_t h = 0; h < table->n_heads; h++)
             if (weir_kv_place_of(store, table->pages[h * table->capacity + block]) != place)
-                return weir_error_set(error, WEIR_EINVAL, "block %" PRId64 " is torn at head %" PRId64, block, h) == WEIR_OK;
+                return weir_error_set(error, WEIR_EINVAL,
+                                      "block %" PRId64 " is torn at head %" PRId64, block,
+                                      h) == WEIR_OK;
     }
     return true;
 }

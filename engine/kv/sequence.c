@@ -9,14 +9,16 @@ static size_t own_token_bytes(const weir_sequence *sequence)
     return weir_sequence_token_bytes(weir_kv_store_spec(sequence->store)->max_rows);
 }
 
-weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger, size_t recurrent_bytes,
-                               weir_error *error)
+weir_status weir_sequence_open(weir_sequence *sequence, weir_kv_store *store, weir_ledger *ledger,
+                               size_t recurrent_bytes, weir_error *error)
 {
     *sequence = (weir_sequence){ .store = store, .ledger = ledger };
-    weir_status status = weir_ledger_alloc(ledger, (void **)&sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence), error);
+    weir_status status = weir_ledger_alloc(ledger, (void **)&sequence->tokens, WEIR_ACCOUNT_TOKENS,
+                                           own_token_bytes(sequence), error);
     if (status == WEIR_OK) status = weir_kv_table_open(&sequence->table, store, error);
     if (status == WEIR_OK && recurrent_bytes > 0)
-        status = weir_ledger_alloc_near(ledger, (void **)&sequence->recurrent, WEIR_ACCOUNT_RECURRENT, recurrent_bytes, error);
+        status = weir_ledger_alloc_near(ledger, (void **)&sequence->recurrent,
+                                        WEIR_ACCOUNT_RECURRENT, recurrent_bytes, error);
     if (status == WEIR_OK)
         sequence->recurrent_bytes = recurrent_bytes;
     else
@@ -29,8 +31,10 @@ void weir_sequence_close(weir_sequence *sequence)
     if (sequence->store == NULL) return;
     weir_kv_table_close(&sequence->table, sequence->store);
     if (sequence->recurrent != NULL)
-        weir_ledger_free_near(sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT, sequence->recurrent_bytes);
-    weir_ledger_free(sequence->ledger, sequence->tokens, WEIR_ACCOUNT_TOKENS, own_token_bytes(sequence));
+        weir_ledger_free_near(sequence->ledger, sequence->recurrent, WEIR_ACCOUNT_RECURRENT,
+                              sequence->recurrent_bytes);
+    weir_ledger_free(sequence->ledger, sequence->tokens, WEIR_ACCOUNT_TOKENS,
+                     own_token_bytes(sequence));
     *sequence = (weir_sequence){ 0 };
 }
 
@@ -60,8 +64,8 @@ size_t weir_sequence_kv_bytes(const weir_sequence *sequence)
 size_t weir_sequence_bytes(const weir_sequence *sequence)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
-    return weir_sequence_kv_bytes(sequence) + sequence->recurrent_bytes + own_token_bytes(sequence) +
-           weir_kv_table_bytes(spec, spec->max_rows);
+    return weir_sequence_kv_bytes(sequence) + sequence->recurrent_bytes +
+           own_token_bytes(sequence) + weir_kv_table_bytes(spec, spec->max_rows);
 }
 
 void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)
@@ -71,7 +75,8 @@ void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)
     dst->n_tokens = src->n_tokens;
     dst->n_computed = src->n_computed;
     weir_kv_share(&dst->table, &src->table, dst->store);
-    if (src->recurrent_bytes > 0) weir_ledger_copy(dst->ledger, dst->recurrent, src->recurrent, src->recurrent_bytes);
+    if (src->recurrent_bytes > 0)
+        weir_ledger_copy(dst->ledger, dst->recurrent, src->recurrent, src->recurrent_bytes);
     dst->recurrent_dirty = src->recurrent_dirty;
     if (dst->keeping != NULL && src->keeping != NULL) weir_keeping_fork(dst->keeping, src->keeping);
 }

@@ -35,10 +35,12 @@ static weir_status flush(writer *w)
         const ssize_t n = pwritev(w->file.fd, w->pieces + first, w->n_pieces - first, (off_t)w->at);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0)
-            return weir_error_set(w->error, WEIR_EIO, "%s: cannot write: %s", w->path, n < 0 ? strerror(errno) : "the disk took nothing");
+            return weir_error_set(w->error, WEIR_EIO, "%s: cannot write: %s", w->path,
+                                  n < 0 ? strerror(errno) : "the disk took nothing");
         w->at += (uint64_t)n;
         size_t left = (size_t)n;
-        while (first < w->n_pieces && left >= w->pieces[first].iov_len) left -= w->pieces[first++].iov_len;
+        while (first < w->n_pieces && left >= w->pieces[first].iov_len)
+            left -= w->pieces[first++].iov_len;
         if (left == 0) continue;
         w->pieces[first].iov_base = (char *)w->pieces[first].iov_base + left;
         w->pieces[first].iov_len -= left;
@@ -68,16 +70,23 @@ static size_t copy_bytes(const weir_kv_spec *spec)
     return session_padded(most);
 }
 
-size_t weir_session_copy_bytes(const weir_kv_spec *spec) { return COPIES * copy_bytes(spec) + WEIR_SPILL_ALIGNMENT; }
+size_t weir_session_copy_bytes(const weir_kv_spec *spec)
+{
+    return COPIES * copy_bytes(spec) + WEIR_SPILL_ALIGNMENT;
+}
 
 static weir_status open_copies(writer *w, const weir_session_text *text)
 {
-    const bool is_apart = text->store != NULL && weir_ledger_device(weir_kv_store_ledger(text->store)) != NULL;
-    if (text->source == NULL && !is_apart && (text->store == NULL || weir_kv_cold_pages(text->spec) == 0)) return WEIR_OK;
+    const bool is_apart =
+        text->store != NULL && weir_ledger_device(weir_kv_store_ledger(text->store)) != NULL;
+    if (text->source == NULL && !is_apart &&
+        (text->store == NULL || weir_kv_cold_pages(text->spec) == 0))
+        return WEIR_OK;
     w->copy_bytes = copy_bytes(text->spec);
     if (text->source == NULL) w->memory = weir_memory_take(weir_session_copy_bytes(text->spec));
     char *const memory = text->source != NULL ? text->source->memory : w->memory;
-    if (memory == NULL) return weir_error_set(w->error, WEIR_ENOMEM, "%s: no memory to write it", w->path);
+    if (memory == NULL)
+        return weir_error_set(w->error, WEIR_ENOMEM, "%s: no memory to write it", w->path);
     w->copies = memory + (WEIR_SPILL_ALIGNMENT - (uintptr_t)memory % WEIR_SPILL_ALIGNMENT);
     return WEIR_OK;
 }
@@ -99,7 +108,8 @@ static weir_status add_page(writer *w, const weir_session_text *text, int64_t bl
     if (text->source != NULL)
         WEIR_TRY(text->source->page(text->source->user, copy, block, head, w->error));
     else
-        WEIR_TRY(weir_kv_page_copy(text->store, copy, text->pages[head * text->page_stride + block], head, w->error));
+        WEIR_TRY(weir_kv_page_copy(text->store, copy, text->pages[head * text->page_stride + block],
+                                   head, w->error));
     return add(w, copy, bytes);
 }
 
@@ -174,7 +184,8 @@ static weir_status write_cut(writer *w, const weir_session_text *text, session_l
     return end_section(w, &layout->sections[SESSION_OPEN_ROWS]);
 }
 
-static weir_status write_sections(writer *w, const weir_session_text *text, const weir_session_header *header, session_layout *layout)
+static weir_status write_sections(writer *w, const weir_session_text *text,
+                                  const weir_session_header *header, session_layout *layout)
 {
     int32_t places[WEIR_SESSION_STATES];
     for (int32_t i = 0; i < text->n_states; i++) places[i] = text->states[i].at;
@@ -184,16 +195,19 @@ static weir_status write_sections(writer *w, const weir_session_text *text, cons
     WEIR_TRY(end_section(w, &layout->sections[SESSION_SALT]));
     WEIR_TRY(add(w, places, layout->sections[SESSION_PLACES].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_PLACES]));
-    for (int32_t i = 0; i < text->n_states; i++) WEIR_TRY(add_state(w, text, i, weir_session_state_bytes(header)));
+    for (int32_t i = 0; i < text->n_states; i++)
+        WEIR_TRY(add_state(w, text, i, weir_session_state_bytes(header)));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
     for (int64_t block = 0; block < layout->n_blocks; block++)
         for (int64_t head = 0; head < layout->n_heads; head++)
-            if (text->cut == NULL || block < session_pages_of(text->cut->head_rows[head])) WEIR_TRY(add_page(w, text, block, head));
+            if (text->cut == NULL || block < session_pages_of(text->cut->head_rows[head]))
+                WEIR_TRY(add_page(w, text, block, head));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_PAGES]));
     return text->cut != NULL ? write_cut(w, text, layout) : WEIR_OK;
 }
 
-static weir_status write_file(writer *w, const weir_session_header *header, const weir_session_text *text, session_layout *layout)
+static weir_status write_file(writer *w, const weir_session_header *header,
+                              const weir_session_text *text, session_layout *layout)
 {
     unsigned char bytes[SESSION_HEADER];
     w->at = SESSION_HEADER;
@@ -204,16 +218,18 @@ static weir_status write_file(writer *w, const weir_session_header *header, cons
     return flush(w);
 }
 
-weir_status weir_session_write(const char *path, const weir_session_identity *identity, const weir_session_text *text, size_t *n_bytes,
-                               weir_error *error)
+weir_status weir_session_write(const char *path, const weir_session_identity *identity,
+                               const weir_session_text *text, size_t *n_bytes, weir_error *error)
 {
     session_layout      layout;
     weir_session_header header;
     session_header_of(&header, identity, text);
     header.created = weir_clock_unix_seconds();
-    if (!session_layout_of(&layout, &header)) return weir_error_set(error, WEIR_EINVAL, "%s: a session of these sizes has no file", path);
+    if (!session_layout_of(&layout, &header))
+        return weir_error_set(error, WEIR_EINVAL, "%s: a session of these sizes has no file", path);
     writer w = { .path = path, .hash = XXH3_createState(), .error = error };
-    if (w.hash == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to write it", path);
+    if (w.hash == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to write it", path);
     (void)XXH3_128bits_reset(w.hash);
     weir_status status = weir_new_file_open(&w.file, path, layout.file_bytes, error);
     const bool  is_open = status == WEIR_OK;

@@ -19,21 +19,22 @@
 enum { PIECES = 256, TMPFS = 0x01021994 };
 
 struct weir_spill {
-    weir_ledger    *ledger;
-    weir_spill_io   io;
-    char           *folder;
-    int             fd;
-    bool            is_direct;
-    int64_t         n_blocks, n_host_blocks, n_parts, n_free, n_free_host; /* n_free: those in memory, too */
-    int64_t         next, next_host; /* where the search for a free block goes on */
-    size_t          block_bytes, book_bytes;
-    size_t         *part_bytes; /* [n_parts]; this and the next two owned, with the bits */
-    size_t         *part_start, *host_start; /* [n_parts] in the file, in memory */
-    char           *host; /* of the first blocks; NULL: there are none */
-    size_t          host_bytes, way_bytes;
-    char           *way; /* [way_bytes], a part, between a device and the file; NULL: no device, or no file */
+    weir_ledger  *ledger;
+    weir_spill_io io;
+    char         *folder;
+    int           fd;
+    bool          is_direct;
+    int64_t       n_blocks, n_host_blocks, n_parts, n_free,
+        n_free_host; /* n_free: those in memory, too */
+    int64_t next, next_host; /* where the search for a free block goes on */
+    size_t  block_bytes, book_bytes;
+    size_t *part_bytes; /* [n_parts]; this and the next two owned, with the bits */
+    size_t *part_start, *host_start; /* [n_parts] in the file, in memory */
+    char   *host; /* of the first blocks; NULL: there are none */
+    size_t  host_bytes, way_bytes;
+    char *way; /* [way_bytes], a part, between a device and the file; NULL: no device, or no file */
     pthread_mutex_t way_lock;
-    uint64_t       *used;                    /* a bit per block */
+    uint64_t       *used; /* a bit per block */
     atomic_llong    written, read, write_errors, read_errors;
 };
 
@@ -50,7 +51,8 @@ static int open_nameless(const char *folder)
 {
     char path[PATH_MAX];
     int  fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, 0600);
-    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL)) return fd;
+    if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL))
+        return fd;
     const int n = snprintf(path, sizeof path, "%s/weir-pages-XXXXXX", folder);
     if (n < 0 || (size_t)n >= sizeof path) {
         errno = ENAMETOOLONG;
@@ -70,7 +72,8 @@ static bool turn_direct(int fd)
     bool does = posix_memalign(&page, WEIR_SPILL_ALIGNMENT, WEIR_SPILL_ALIGNMENT) == 0;
     if (does) memset(page, 0, WEIR_SPILL_ALIGNMENT);
     does = does && pwrite(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT &&
-           pread(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT && ftruncate(fd, 0) == 0;
+           pread(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT &&
+           ftruncate(fd, 0) == 0;
     free(page);
     if (!does) (void)fcntl(fd, F_SETFL, flags);
     return does;
@@ -81,19 +84,24 @@ static weir_status open_file(weir_spill *s, weir_error *error)
     struct statfs system;
     s->fd = open_nameless(s->folder);
     if (s->fd < 0)
-        return weir_error_set(error, WEIR_EIO, "%s: cannot open a file for KV pages here: %s; set memory.disk_dir to a folder on a disk",
+        return weir_error_set(error, WEIR_EIO,
+                              "%s: cannot open a file for KV pages here: %s; set memory.disk_dir "
+                              "to a folder on a disk",
                               s->folder, strerror(errno));
     s->is_direct = turn_direct(s->fd);
     if (fstatfs(s->fd, &system) == 0 && system.f_type == TMPFS)
-        weir_log(WEIR_LOG_WARNING, "%s is memory (tmpfs), so KV pages that go there leave none; set memory.disk_dir to a folder on a disk",
+        weir_log(WEIR_LOG_WARNING,
+                 "%s is memory (tmpfs), so KV pages that go there leave none; set memory.disk_dir "
+                 "to a folder on a disk",
                  s->folder);
     return WEIR_OK;
 }
 
 static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_error *error)
 {
-    const size_t in_memory = (size_t)s->n_host_blocks, in_file = (size_t)(s->n_blocks - s->n_host_blocks);
-    size_t       at = 0, bytes, all;
+    const size_t in_memory = (size_t)s->n_host_blocks,
+                 in_file = (size_t)(s->n_blocks - s->n_host_blocks);
+    size_t at = 0, bytes, all;
     for (int64_t part = 0; part < layout->n_parts; part++) {
         s->part_start[part] = at;
         s->host_start[part] = s->host_bytes;
@@ -101,9 +109,12 @@ static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_
         WEIR_ASSERT(s->part_bytes[part] % WEIR_SPILL_ALIGNMENT == 0);
         s->block_bytes += s->part_bytes[part];
         if (s->part_bytes[part] > s->way_bytes) s->way_bytes = s->part_bytes[part];
-        if (!weir_mul_size(&all, s->part_bytes[part], (size_t)s->n_blocks) || !weir_add_size(&bytes, all, at) ||
-            !weir_add_size(&bytes, all, s->host_bytes) || bytes > INT64_MAX)
-            return weir_error_set(error, WEIR_EINVAL, "%" PRId64 " blocks of KV pages are too many; lower memory.disk", s->n_blocks);
+        if (!weir_mul_size(&all, s->part_bytes[part], (size_t)s->n_blocks) ||
+            !weir_add_size(&bytes, all, at) || !weir_add_size(&bytes, all, s->host_bytes) ||
+            bytes > INT64_MAX)
+            return weir_error_set(error, WEIR_EINVAL,
+                                  "%" PRId64 " blocks of KV pages are too many; lower memory.disk",
+                                  s->n_blocks);
         at += s->part_bytes[part] * in_file;
         s->host_bytes += s->part_bytes[part] * in_memory;
     }
@@ -113,15 +124,19 @@ static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_
 static weir_status open_memory(weir_spill *s, weir_error *error)
 {
     const bool has_way = weir_ledger_device(s->ledger) != NULL && s->n_blocks > s->n_host_blocks;
-    WEIR_TRY(weir_ledger_alloc_beside(s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes, error));
+    WEIR_TRY(weir_ledger_alloc_beside(s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes,
+                                      error));
     if (!has_way) s->way_bytes = 0;
-    return weir_ledger_alloc_beside(s->ledger, (void **)&s->way, WEIR_ACCOUNT_KV, s->way_bytes, error);
+    return weir_ledger_alloc_beside(s->ledger, (void **)&s->way, WEIR_ACCOUNT_KV, s->way_bytes,
+                                    error);
 }
 
-weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, weir_ledger *ledger, weir_error *error)
+weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, weir_ledger *ledger,
+                            weir_error *error)
 {
     weir_spill *const s = calloc(1, sizeof *s);
-    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
+    if (s == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
     s->fd = -1;
     s->ledger = ledger;
     s->n_blocks = s->n_free = layout->n_blocks;
@@ -132,9 +147,11 @@ weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, w
     (void)pthread_mutex_init(&s->way_lock, NULL);
     weir_spill_set_io(s, NULL);
     void       *books = NULL;
-    weir_status status = s->folder != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
+    weir_status status =
+        s->folder != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
     if (status == WEIR_OK)
-        status = weir_ledger_alloc(ledger, &books, WEIR_ACCOUNT_PAGE_TABLES, weir_spill_book_bytes(s->n_blocks, s->n_parts), error);
+        status = weir_ledger_alloc(ledger, &books, WEIR_ACCOUNT_PAGE_TABLES,
+                                   weir_spill_book_bytes(s->n_blocks, s->n_parts), error);
     if (status == WEIR_OK) {
         s->book_bytes = weir_spill_book_bytes(s->n_blocks, s->n_parts);
         s->used = books;
@@ -153,16 +170,21 @@ weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, w
 }
 
 /* Blocks of the file that are taken. */
-static int64_t on_disk(const weir_spill *s) { return (s->n_blocks - s->n_free) - (s->n_host_blocks - s->n_free_host); }
+static int64_t on_disk(const weir_spill *s)
+{
+    return (s->n_blocks - s->n_free) - (s->n_host_blocks - s->n_free_host);
+}
 
 void weir_spill_close(weir_spill *spill)
 {
     if (spill == NULL) return;
     if (spill->fd >= 0) (void)close(spill->fd);
-    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, (size_t)on_disk(spill) * spill->block_bytes);
+    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
+                       (size_t)on_disk(spill) * spill->block_bytes);
     weir_ledger_free_beside(spill->ledger, spill->host, WEIR_ACCOUNT_KV, spill->host_bytes);
     weir_ledger_free_beside(spill->ledger, spill->way, WEIR_ACCOUNT_KV, spill->way_bytes);
-    if (spill->used != NULL) weir_ledger_free(spill->ledger, spill->used, WEIR_ACCOUNT_PAGE_TABLES, spill->book_bytes);
+    if (spill->used != NULL)
+        weir_ledger_free(spill->ledger, spill->used, WEIR_ACCOUNT_PAGE_TABLES, spill->book_bytes);
     (void)pthread_mutex_destroy(&spill->way_lock);
     free(spill->folder);
     free(spill);
@@ -170,10 +192,16 @@ void weir_spill_close(weir_spill *spill)
 
 static const weir_spill_io system_io = { .write = pwritev, .read = pread };
 
-void weir_spill_set_io(weir_spill *spill, const weir_spill_io *io) { spill->io = io != NULL ? *io : system_io; }
+void weir_spill_set_io(weir_spill *spill, const weir_spill_io *io)
+{
+    spill->io = io != NULL ? *io : system_io;
+}
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------ */
-static bool is_used(const weir_spill *s, int64_t block) { return (s->used[block / 64] >> (block % 64) & 1) != 0; }
+static bool is_used(const weir_spill *s, int64_t block)
+{
+    return (s->used[block / 64] >> (block % 64) & 1) != 0;
+}
 
 /* A free block of [first, end), in which there is one, from *next on and then from the first. */
 static int32_t take_between(weir_spill *s, int64_t first, int64_t end, int64_t *next)
@@ -196,15 +224,17 @@ static int32_t take_between(weir_spill *s, int64_t first, int64_t end, int64_t *
 weir_status weir_spill_take(weir_spill *spill, int32_t *block, weir_error *error)
 {
     if (spill->n_free == 0)
-        return weir_error_set(error, WEIR_EFULL, "all %" PRId64 " blocks of KV pages %s are taken; raise %s", spill->n_blocks,
-                              spill->n_host_blocks > 0 ? "below the device" : "on disk",
-                              spill->n_host_blocks > 0 ? "kv.tiers.host or memory.disk" : "memory.disk");
+        return weir_error_set(
+            error, WEIR_EFULL, "all %" PRId64 " blocks of KV pages %s are taken; raise %s",
+            spill->n_blocks, spill->n_host_blocks > 0 ? "below the device" : "on disk",
+            spill->n_host_blocks > 0 ? "kv.tiers.host or memory.disk" : "memory.disk");
     if (spill->n_free_host > 0) {
         spill->n_free_host--;
         *block = take_between(spill, 0, spill->n_host_blocks, &spill->next_host);
         return WEIR_OK;
     }
-    WEIR_TRY(weir_ledger_reserve(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes, error));
+    WEIR_TRY(weir_ledger_reserve(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes,
+                                 error));
     *block = take_between(spill, spill->n_host_blocks, spill->n_blocks, &spill->next);
     return WEIR_OK;
 }
@@ -222,7 +252,8 @@ void weir_spill_give(weir_spill *spill, int32_t block)
     if (on_disk(spill) > 0) return;
     spill->next = spill->n_host_blocks;
     if (ftruncate(spill->fd, 0) != 0)
-        weir_log(WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", spill->folder, strerror(errno));
+        weir_log(WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", spill->folder,
+                 strerror(errno));
 }
 
 int64_t weir_spill_free_blocks(const weir_spill *spill) { return spill->n_free; }
@@ -230,7 +261,8 @@ int64_t weir_spill_free_blocks(const weir_spill *spill) { return spill->n_free; 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 static off_t offset_of(const weir_spill *s, int32_t block, int64_t part, size_t at)
 {
-    return (off_t)(s->part_start[part] + (size_t)(block - s->n_host_blocks) * s->part_bytes[part] + at);
+    return (off_t)(s->part_start[part] + (size_t)(block - s->n_host_blocks) * s->part_bytes[part] +
+                   at);
 }
 
 static char *memory_of(const weir_spill *s, int32_t block, int64_t part, size_t at)
@@ -238,7 +270,8 @@ static char *memory_of(const weir_spill *s, int32_t block, int64_t part, size_t 
     return s->host + s->host_start[part] + (size_t)block * s->part_bytes[part] + at;
 }
 
-static weir_status write_file(weir_spill *spill, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces, weir_error *error)
+static weir_status write_file(weir_spill *spill, int32_t block, int64_t part,
+                              const struct iovec *pieces, int n_pieces, weir_error *error)
 {
     struct iovec left[PIECES];
     off_t        at = offset_of(spill, block, part, 0);
@@ -252,8 +285,10 @@ static weir_status write_file(weir_spill *spill, int32_t block, int64_t part, co
             if (wrote <= 0) {
                 const int reason = wrote < 0 ? errno : ENOSPC;
                 atomic_fetch_add(&spill->write_errors, 1);
-                return weir_error_set(error, WEIR_EIO, "%s: cannot write KV pages: %s; make room there, or lower memory.disk",
-                                      spill->folder, strerror(reason));
+                return weir_error_set(
+                    error, WEIR_EIO,
+                    "%s: cannot write KV pages: %s; make room there, or lower memory.disk",
+                    spill->folder, strerror(reason));
             }
             at += wrote;
             size_t over = (size_t)wrote;
@@ -264,7 +299,8 @@ static weir_status write_file(weir_spill *spill, int32_t block, int64_t part, co
         }
     }
     if (!spill->is_direct) {
-        (void)sync_file_range(spill->fd, start, at - start, SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+        (void)sync_file_range(spill->fd, start, at - start,
+                              SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
         (void)posix_fadvise(spill->fd, start, at - start, POSIX_FADV_DONTNEED);
     }
     atomic_fetch_add(&spill->written, at - start);
@@ -275,14 +311,17 @@ static weir_status write_file(weir_spill *spill, int32_t block, int64_t part, co
 static size_t gather(const weir_spill *s, char *out, const struct iovec *pieces, int n_pieces)
 {
     size_t at = 0;
-    for (int i = 0; i < n_pieces; at += pieces[i++].iov_len) weir_ledger_copy(s->ledger, out + at, pieces[i].iov_base, pieces[i].iov_len);
+    for (int i = 0; i < n_pieces; at += pieces[i++].iov_len)
+        weir_ledger_copy(s->ledger, out + at, pieces[i].iov_base, pieces[i].iov_len);
     return at;
 }
 
-weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces, weir_error *error)
+weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part,
+                             const struct iovec *pieces, int n_pieces, weir_error *error)
 {
     if (block < spill->n_host_blocks) {
-        atomic_fetch_add(&spill->written, (long long)gather(spill, memory_of(spill, block, part, 0), pieces, n_pieces));
+        atomic_fetch_add(&spill->written, (long long)gather(spill, memory_of(spill, block, part, 0),
+                                                            pieces, n_pieces));
         return WEIR_OK;
     }
     if (spill->way == NULL) return write_file(spill, block, part, pieces, n_pieces, error);
@@ -293,17 +332,20 @@ weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part, con
     return status;
 }
 
-static weir_status read_file(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n, weir_error *error)
+static weir_status read_file(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes,
+                             size_t n, weir_error *error)
 {
     const off_t start = offset_of(spill, block, part, at);
     for (size_t done = 0; done < n;) {
-        const ssize_t got = spill->io.read(spill->fd, (char *)bytes + done, n - done, start + (off_t)done);
+        const ssize_t got =
+            spill->io.read(spill->fd, (char *)bytes + done, n - done, start + (off_t)done);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) {
             const int reason = errno;
             atomic_fetch_add(&spill->read_errors, 1);
-            return weir_error_set(error, WEIR_EIO, "%s: cannot read KV pages back: %s; check this disk", spill->folder,
-                                  got < 0 ? strerror(reason) : "the file ends before them");
+            return weir_error_set(
+                error, WEIR_EIO, "%s: cannot read KV pages back: %s; check this disk",
+                spill->folder, got < 0 ? strerror(reason) : "the file ends before them");
         }
         done += (size_t)got;
     }
@@ -321,8 +363,8 @@ static void copy_out(weir_spill *s, void *out, const void *bytes, size_t n, bool
 }
 
 /* Over the way, as many bytes at a time as it holds. */
-static weir_status read_over(weir_spill *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n, bool is_beside,
-                             weir_error *error)
+static weir_status read_over(weir_spill *s, int32_t block, int64_t part, size_t at, char *bytes,
+                             size_t n, bool is_beside, weir_error *error)
 {
     weir_status status = WEIR_OK;
     (void)pthread_mutex_lock(&s->way_lock);
@@ -336,26 +378,31 @@ static weir_status read_over(weir_spill *s, int32_t block, int64_t part, size_t 
 }
 
 /* What a run of blocks has in memory, then what it has in the file. */
-static weir_status read_bytes(weir_spill *s, int32_t block, int64_t part, size_t at, char *bytes, size_t n, bool is_beside,
-                              weir_error *error)
+static weir_status read_bytes(weir_spill *s, int32_t block, int64_t part, size_t at, char *bytes,
+                              size_t n, bool is_beside, weir_error *error)
 {
     if (block < s->n_host_blocks) {
-        const size_t left = (size_t)(s->n_host_blocks - block) * s->part_bytes[part], here = left > at ? left - at : 0;
+        const size_t left = (size_t)(s->n_host_blocks - block) * s->part_bytes[part],
+                     here = left > at ? left - at : 0;
         const size_t some = n < here ? n : here;
         copy_out(s, bytes, memory_of(s, block, part, at), some, is_beside);
         atomic_fetch_add(&s->read, (long long)some);
         if (some == n) return WEIR_OK;
-        return read_bytes(s, (int32_t)s->n_host_blocks, part, at + some - left, bytes + some, n - some, is_beside, error);
+        return read_bytes(s, (int32_t)s->n_host_blocks, part, at + some - left, bytes + some,
+                          n - some, is_beside, error);
     }
-    return s->way != NULL ? read_over(s, block, part, at, bytes, n, is_beside, error) : read_file(s, block, part, at, bytes, n, error);
+    return s->way != NULL ? read_over(s, block, part, at, bytes, n, is_beside, error)
+                          : read_file(s, block, part, at, bytes, n, error);
 }
 
-weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n, weir_error *error)
+weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes,
+                            size_t n, weir_error *error)
 {
     return read_bytes(spill, block, part, at, bytes, n, false, error);
 }
 
-weir_status weir_spill_read_beside(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n, weir_error *error)
+weir_status weir_spill_read_beside(weir_spill *spill, int32_t block, int64_t part, size_t at,
+                                   void *bytes, size_t n, weir_error *error)
 {
     return read_bytes(spill, block, part, at, bytes, n, true, error);
 }

@@ -40,9 +40,10 @@ typedef struct weir_spill_io {
 
 /* What the account page_tables holds; the blocks in memory are on the account kv of the host. */
 size_t                      weir_spill_book_bytes(int64_t n_blocks, int64_t n_parts);
-WEIR_MUST_CHECK weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, weir_ledger *ledger, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout,
+                                            weir_ledger *ledger, weir_error *error);
 void                        weir_spill_close(weir_spill *spill); /* NULL-safe */
-void                        weir_spill_set_io(weir_spill *spill, const weir_spill_io *io); /* NULL: the system's */
+void weir_spill_set_io(weir_spill *spill, const weir_spill_io *io); /* NULL: the system's */
 
 /* A free block, in memory while there is one, then in the file, charged to memory.disk; EFULL. Blocks taken one after the other follow each other where they
  * can. */
@@ -51,13 +52,15 @@ void                        weir_spill_give(weir_spill *spill, int32_t block);
 int64_t                     weir_spill_free_blocks(const weir_spill *spill);
 
 /* One part of a block, in pieces. EIO: the error says why. */
-WEIR_MUST_CHECK weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part, const struct iovec *pieces, int n_pieces,
+WEIR_MUST_CHECK weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part,
+                                             const struct iovec *pieces, int n_pieces,
                                              weir_error *error);
 /* `n` bytes of a part from `at` on, counted from the beginning of `block`: may go on into the blocks that follow. */
-WEIR_MUST_CHECK weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
-                                            weir_error *error);
+WEIR_MUST_CHECK weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part,
+                                            size_t at, void *bytes, size_t n, weir_error *error);
 /* The same beside the kernels of a device (offload/device.h): into memory that none of those reads or writes which have not ended. */
-WEIR_MUST_CHECK weir_status weir_spill_read_beside(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes, size_t n,
+WEIR_MUST_CHECK weir_status weir_spill_read_beside(weir_spill *spill, int32_t block, int64_t part,
+                                                   size_t at, void *bytes, size_t n,
                                                    weir_error *error);
 
 typedef struct weir_spill_stats {

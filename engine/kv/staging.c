@@ -7,7 +7,8 @@
 #include "kernels/abi/ops.h"
 
 enum {
-    BUFFERS = 4, /* of the ring: one is read by attention, one is being filled, the others are ahead */
+    BUFFERS =
+        4, /* of the ring: one is read by attention, one is being filled, the others are ahead */
     SPLIT_BLOCKS = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS,
     /* At least, where the window is that long: short reads do not reach the disk's speed, and short copies not the bus's: 64 KiB of H100 memory pass in the
      * microseconds that one takes to begin. */
@@ -30,26 +31,27 @@ typedef struct staged_for {
 } staged_for;
 
 typedef struct sizes {
-    size_t  buffer, near_bytes, bytes; /* of one buffer; of all of them; of the arrays beside them */
+    size_t buffer, near_bytes, bytes; /* of one buffer; of all of them; of the arrays beside them */
     int64_t blocks; /* that a buffer holds */
     int64_t stride; /* of the table: blocks of the window */
 } sizes;
 
 struct weir_kv_staging {
-    weir_ledger   *ledger;
-    weir_kv_spec   spec;
-    sizes          sizes;
-    weir_device   *device; /* NULL: the host */
-    void          *memory; /* owns the arrays */
-    char          *near, *buffers; /* buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in `near`, which is owned */
-    void         **table; /* [KV heads, stride] of the range that is taken */
-    weir_kv_view  *views; /* [max_views] */
-    int32_t       *windows; /* [n_layers] */
-    bool          *failed; /* [max_views] */
-    bool          *bad; /* [BUFFERS, blocks] could not be read */
-    staged_for     staged[BUFFERS]; /* as they were filled last */
-    int32_t        max_views, n_views, next_split; /* next_split: of the segment that is taken from */
-    range          taken;
+    weir_ledger *ledger;
+    weir_kv_spec spec;
+    sizes        sizes;
+    weir_device *device; /* NULL: the host */
+    void        *memory; /* owns the arrays */
+    char        *near,
+        *buffers; /* buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in `near`, which is owned */
+    void        **table; /* [KV heads, stride] of the range that is taken */
+    weir_kv_view *views; /* [max_views] */
+    int32_t      *windows; /* [n_layers] */
+    bool         *failed; /* [max_views] */
+    bool         *bad; /* [BUFFERS, blocks] could not be read */
+    staged_for    staged[BUFFERS]; /* as they were filled last */
+    int32_t max_views, n_views, next_split; /* next_split: of the segment that is taken from */
+    range   taken;
     weir_kv_store *store; /* during a step */
     weir_error     why; /* the engine thread's copy of `error` */
 
@@ -75,23 +77,31 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
         if (bytes > largest) largest = bytes;
     }
     s.blocks = SPLIT_BLOCKS;
-    while ((size_t)s.blocks * largest < (spec->has_device ? DEVICE_BUFFER_BYTES : BUFFER_BYTES)) s.blocks += SPLIT_BLOCKS;
+    while ((size_t)s.blocks * largest < (spec->has_device ? DEVICE_BUFFER_BYTES : BUFFER_BYTES))
+        s.blocks += SPLIT_BLOCKS;
     if (s.blocks > s.stride) s.blocks = s.stride;
     s.buffer = (size_t)s.blocks * largest;
     s.near_bytes = WEIR_SPILL_ALIGNMENT + BUFFERS * s.buffer;
-    s.bytes = (size_t)(spec->n_kv_heads * s.stride) * sizeof(void *) + (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) +
+    s.bytes = (size_t)(spec->n_kv_heads * s.stride) * sizeof(void *) +
+              (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) +
               (size_t)spec->n_layers * sizeof(int32_t) + BUFFERS * (size_t)s.blocks * sizeof(bool);
     return s;
 }
 
-static bool has_staging(const weir_kv_spec *spec) { return weir_kv_cold_pages(spec) > 0 && spec->n_layers > 0; }
+static bool has_staging(const weir_kv_spec *spec)
+{
+    return weir_kv_cold_pages(spec) > 0 && spec->n_layers > 0;
+}
 
 size_t weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments)
 {
     return has_staging(spec) ? measure(spec, segments).bytes + sizeof(weir_kv_staging) : 0;
 }
 
-size_t weir_kv_staging_near_bytes(const weir_kv_spec *spec) { return has_staging(spec) ? measure(spec, 1).near_bytes : 0; }
+size_t weir_kv_staging_near_bytes(const weir_kv_spec *spec)
+{
+    return has_staging(spec) ? measure(spec, 1).near_bytes : 0;
+}
 
 size_t weir_kv_staging_read_bytes(const weir_kv_spec *spec) { return measure(spec, 1).buffer; }
 
@@ -105,16 +115,19 @@ static void lay_out(weir_kv_staging *s, const weir_kv_staging_limits *limits)
     s->windows = (int32_t *)(s->views + limits->segments);
     s->failed = (bool *)(s->windows + s->spec.n_layers);
     s->bad = s->failed + limits->segments;
-    for (int64_t i = 0; i < s->spec.n_layers; i++) s->windows[i] = limits->windows != NULL ? limits->windows[i] : 0;
+    for (int64_t i = 0; i < s->spec.n_layers; i++)
+        s->windows[i] = limits->windows != NULL ? limits->windows[i] : 0;
 }
 
 static void *read_ahead(void *user);
 
-weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec, const weir_kv_staging_limits *limits, weir_ledger *ledger,
+weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec,
+                                 const weir_kv_staging_limits *limits, weir_ledger *ledger,
                                  weir_error *error)
 {
     void *self = NULL;
-    WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_staging), error));
+    WEIR_TRY(
+        weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_staging), error));
     weir_kv_staging *const s = self;
     *s = (weir_kv_staging){ .ledger = ledger,
                             .device = weir_ledger_device(ledger),
@@ -123,12 +136,17 @@ weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec
                             .max_views = limits->segments };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
-    weir_status status = weir_ledger_alloc(ledger, &s->memory, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.bytes, error);
-    if (status == WEIR_OK) status = weir_ledger_alloc_near(ledger, (void **)&s->near, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.near_bytes, error);
+    weir_status status =
+        weir_ledger_alloc(ledger, &s->memory, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.bytes, error);
+    if (status == WEIR_OK)
+        status = weir_ledger_alloc_near(ledger, (void **)&s->near, WEIR_ACCOUNT_ACTIVATIONS,
+                                        s->sizes.near_bytes, error);
     if (status == WEIR_OK) {
         lay_out(s, limits);
         s->has_thread = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
-        if (!s->has_thread) status = weir_error_set(error, WEIR_ENOMEM, "the thread that reads KV pages cannot be started");
+        if (!s->has_thread)
+            status = weir_error_set(error, WEIR_ENOMEM,
+                                    "the thread that reads KV pages cannot be started");
     }
     if (status != WEIR_OK)
         weir_kv_staging_close(s);
@@ -149,8 +167,10 @@ void weir_kv_staging_close(weir_kv_staging *staging)
     }
     (void)pthread_cond_destroy(&staging->changed);
     (void)pthread_mutex_destroy(&staging->lock);
-    weir_ledger_free_near(staging->ledger, staging->near, WEIR_ACCOUNT_ACTIVATIONS, staging->sizes.near_bytes);
-    weir_ledger_free(staging->ledger, staging->memory, WEIR_ACCOUNT_ACTIVATIONS, staging->sizes.bytes);
+    weir_ledger_free_near(staging->ledger, staging->near, WEIR_ACCOUNT_ACTIVATIONS,
+                          staging->sizes.near_bytes);
+    weir_ledger_free(staging->ledger, staging->memory, WEIR_ACCOUNT_ACTIVATIONS,
+                     staging->sizes.bytes);
     weir_ledger_free(staging->ledger, staging, WEIR_ACCOUNT_ACTIVATIONS, sizeof *staging);
 }
 
@@ -177,10 +197,14 @@ bool weir_kv_staging_is_cold(const weir_kv_staging *s, int64_t layer, int32_t se
 }
 
 /* From a split on as many as the cold blocks of fit a buffer, at least one. */
-static range range_from(const weir_kv_staging *s, int64_t layer, const weir_kv_view *view, int32_t first_split)
+static range range_from(const weir_kv_staging *s, int64_t layer, const weir_kv_view *view,
+                        int32_t first_split)
 {
-    const int32_t seen = first_seen(s, view, layer) / WEIR_PAGE_TOKENS, all = (int32_t)blocks_of(view->n_past + view->n_rows);
-    range         r = { .first_split = first_split, .end_split = first_split, .first = first_split * SPLIT_BLOCKS };
+    const int32_t seen = first_seen(s, view, layer) / WEIR_PAGE_TOKENS,
+                  all = (int32_t)blocks_of(view->n_past + view->n_rows);
+    range r = { .first_split = first_split,
+                .end_split = first_split,
+                .first = first_split * SPLIT_BLOCKS };
     if (r.first < seen) r.first = seen;
     r.end = r.first;
     while (!r.is_last) {
@@ -198,21 +222,24 @@ static range range_from(const weir_kv_staging *s, int64_t layer, const weir_kv_v
 
 /* ---- the reading thread -------------------------------------------------------------------------------------------- */
 /* Blocks that follow each other in the file are one read. */
-static void fill(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, const range *r, char *buffer, bool *bad)
+static void fill(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, const range *r,
+                 char *buffer, bool *bad)
 {
     const size_t bytes = (size_t)s->spec.n_kv_heads * weir_kv_page_room(&s->spec, layer);
     weir_error   error;
     for (int32_t block = r->first, n = 0; block < r->end;) {
         const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
         int32_t       run = 0;
-        while (place >= 0 && block + run < r->end && weir_kv_place_of(s->store, view->pages[block + run]) == place + run) run++;
+        while (place >= 0 && block + run < r->end &&
+               weir_kv_place_of(s->store, view->pages[block + run]) == place + run)
+            run++;
         if (run == 0) {
             block++;
             continue;
         }
         char *const at = buffer + (size_t)n * bytes;
-        const bool  failed =
-            weir_spill_read_beside(weir_kv_store_spill(s->store), place, layer, 0, at, (size_t)run * bytes, &error) != WEIR_OK;
+        const bool  failed = weir_spill_read_beside(weir_kv_store_spill(s->store), place, layer, 0,
+                                                    at, (size_t)run * bytes, &error) != WEIR_OK;
         for (int32_t i = 0; i < run; i++) bad[n + i] = failed;
         if (failed) {
             weir_ledger_clear(s->ledger, at, (size_t)run * bytes);
@@ -230,14 +257,17 @@ static bool stage(weir_kv_staging *s, int64_t layer, int32_t segment, const rang
 {
     const weir_kv_view *const view = &s->views[segment];
     (void)pthread_mutex_lock(&s->lock);
-    while (s->filled - s->emptied == BUFFERS && !s->is_stopped) (void)pthread_cond_wait(&s->changed, &s->lock);
+    while (s->filled - s->emptied == BUFFERS && !s->is_stopped)
+        (void)pthread_cond_wait(&s->changed, &s->lock);
     const int64_t index = s->filled % BUFFERS;
     const bool    is_wanted = !s->is_stopped;
     (void)pthread_mutex_unlock(&s->lock);
     if (!is_wanted) return false;
     if (s->device != NULL) weir_device_await(s->device, (int)index);
-    fill(s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer, s->bad + index * s->sizes.blocks);
-    s->staged[index] = (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
+    fill(s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer,
+         s->bad + index * s->sizes.blocks);
+    s->staged[index] =
+        (staged_for){ .layer = layer, .segment = segment, .first_split = r->first_split };
     (void)pthread_mutex_lock(&s->lock);
     s->filled++;
     (void)pthread_cond_broadcast(&s->changed);
@@ -262,7 +292,8 @@ static void read_step(weir_kv_staging *s)
         for (int32_t i = 0; i < s->n_views; i++)
             if (!read_segment(s, layer, i)) return;
         for (int32_t i = 0; i < s->n_views; i++)
-            if (s->views[i].is_reread && s->windows[layer] == 0 && !read_segment(s, layer, i)) return;
+            if (s->views[i].is_reread && s->windows[layer] == 0 && !read_segment(s, layer, i))
+                return;
     }
 }
 
@@ -326,7 +357,8 @@ void weir_kv_staging_end(weir_kv_staging *s)
 }
 
 /* Entries of the table for the blocks of the range: where they are, or where they were read to. */
-static void point(weir_kv_staging *s, int64_t layer, int32_t segment, const range *r, char *buffer, const bool *bad)
+static void point(weir_kv_staging *s, int64_t layer, int32_t segment, const range *r, char *buffer,
+                  const bool *bad)
 {
     const weir_kv_view *const view = &s->views[segment];
     const int64_t             heads = s->spec.n_kv_heads;
@@ -335,7 +367,8 @@ static void point(weir_kv_staging *s, int64_t layer, int32_t segment, const rang
         const bool cold = is_cold(s, view, block);
         for (int64_t h = 0; h < heads; h++)
             s->table[h * s->sizes.stride + block] =
-                cold ? buffer + (size_t)(n * heads + h) * bytes : view->pages[(layer * heads + h) * view->stride + block];
+                cold ? buffer + (size_t)(n * heads + h) * bytes
+                     : view->pages[(layer * heads + h) * view->stride + block];
         if (cold && bad[n]) {
             s->failed[segment] = true;
             weir_kv_lose(s->store, view->pages[block]);
@@ -344,7 +377,8 @@ static void point(weir_kv_staging *s, int64_t layer, int32_t segment, const rang
     }
 }
 
-void weir_kv_staging_take(weir_kv_staging *s, int64_t layer, int32_t segment, weir_kv_range_pages *out)
+void weir_kv_staging_take(weir_kv_staging *s, int64_t layer, int32_t segment,
+                          weir_kv_range_pages *out)
 {
     int64_t index = 0;
     s->taken = range_from(s, layer, &s->views[segment], s->next_split);
@@ -355,9 +389,11 @@ void weir_kv_staging_take(weir_kv_staging *s, int64_t layer, int32_t segment, we
         index = s->emptied % BUFFERS;
         (void)pthread_mutex_unlock(&s->lock);
         const staged_for *const staged = &s->staged[index];
-        WEIR_ASSERT(staged->layer == layer && staged->segment == segment && staged->first_split == s->taken.first_split);
+        WEIR_ASSERT(staged->layer == layer && staged->segment == segment &&
+                    staged->first_split == s->taken.first_split);
     }
-    point(s, layer, segment, &s->taken, s->buffers + (size_t)index * s->sizes.buffer, s->bad + index * s->sizes.blocks);
+    point(s, layer, segment, &s->taken, s->buffers + (size_t)index * s->sizes.buffer,
+          s->bad + index * s->sizes.blocks);
     *out = (weir_kv_range_pages){ .pages = s->table,
                                   .stride = s->sizes.stride,
                                   .first_split = s->taken.first_split,
@@ -368,7 +404,8 @@ void weir_kv_staging_take(weir_kv_staging *s, int64_t layer, int32_t segment, we
 void weir_kv_staging_give(weir_kv_staging *s)
 {
     if (s->taken.n_cold == 0) return;
-    if (s->device != NULL) weir_device_mark(s->device, (int)(s->emptied % BUFFERS)); /* this thread alone writes it */
+    if (s->device != NULL)
+        weir_device_mark(s->device, (int)(s->emptied % BUFFERS)); /* this thread alone writes it */
     (void)pthread_mutex_lock(&s->lock);
     s->emptied++;
     (void)pthread_cond_broadcast(&s->changed);

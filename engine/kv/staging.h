@@ -18,8 +18,9 @@ extern "C" {
 typedef struct weir_kv_staging weir_kv_staging;
 
 typedef struct weir_kv_staging_limits {
-    int32_t        segments; /* of a step */
-    const int32_t *windows;  /* [n_layers] of the spec, 0: rows see all before them; copied. NULL: all are 0 */
+    int32_t segments; /* of a step */
+    const int32_t
+        *windows; /* [n_layers] of the spec, 0: rows see all before them; copied. NULL: all are 0 */
 } weir_kv_staging_limits;
 
 /* What the account activations holds: on the host, and near the kernels. */
@@ -27,9 +28,10 @@ size_t weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments);
 size_t weir_kv_staging_near_bytes(const weir_kv_spec *spec);
 /* It reads so many bytes at a time, where as many follow each other below. */
 size_t                      weir_kv_staging_read_bytes(const weir_kv_spec *spec);
-WEIR_MUST_CHECK weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec, const weir_kv_staging_limits *limits,
+WEIR_MUST_CHECK weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec,
+                                                 const weir_kv_staging_limits *limits,
                                                  weir_ledger *ledger, weir_error *error);
-void                        weir_kv_staging_close(weir_kv_staging *staging); /* NULL-safe; between steps */
+void weir_kv_staging_close(weir_kv_staging *staging); /* NULL-safe; between steps */
 
 /* One segment's rows and table; rows [0, n_past + n_rows) have pages. */
 typedef struct weir_kv_view {
@@ -49,13 +51,15 @@ void weir_kv_staging_end(weir_kv_staging *staging);
 /* Does the segment come in ranges in this layer? */
 bool weir_kv_staging_is_cold(const weir_kv_staging *staging, int64_t layer, int32_t segment);
 typedef struct weir_kv_range_pages {
-    void *const *pages; /* [KV heads, stride] of the layer: those of the range's positions can be read until it is given back */
-    int64_t      stride;
-    int32_t      first_split, end_split;
-    bool         is_last;
+    void *const *
+        pages; /* [KV heads, stride] of the layer: those of the range's positions can be read until it is given back */
+    int64_t stride;
+    int32_t first_split, end_split;
+    bool    is_last;
 } weir_kv_range_pages;
 /* The next range, in the order above; each is given back before the next is taken. */
-void weir_kv_staging_take(weir_kv_staging *staging, int64_t layer, int32_t segment, weir_kv_range_pages *range);
+void weir_kv_staging_take(weir_kv_staging *staging, int64_t layer, int32_t segment,
+                          weir_kv_range_pages *range);
 void weir_kv_staging_give(weir_kv_staging *staging);
 /* Some of its blocks could not be read in the step that ended last; those are lost (residency.h). `why`: a text, until the next step. */
 bool weir_kv_staging_failed(const weir_kv_staging *staging, int32_t segment, const char **why);

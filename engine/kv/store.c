@@ -9,19 +9,22 @@
 /* ---- sizes --------------------------------------------------------------------------------------------------------- */
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer)
 {
-    return (size_t)weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, spec->key_dim, spec->value_dim);
+    return (size_t)weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, spec->key_dim,
+                                 spec->value_dim);
 }
 
 size_t weir_kv_block_bytes(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
-    for (int64_t i = 0; i < spec->n_layers; i++) bytes += (size_t)spec->n_kv_heads * weir_kv_page_bytes(spec, i);
+    for (int64_t i = 0; i < spec->n_layers; i++)
+        bytes += (size_t)spec->n_kv_heads * weir_kv_page_bytes(spec, i);
     return bytes;
 }
 
 static size_t sink_page_bytes(const weir_kv_spec *spec)
 {
-    return (size_t)weir_kv_bytes(spec->sinks.pair.k, spec->sinks.pair.v, spec->key_dim, spec->value_dim);
+    return (size_t)weir_kv_bytes(spec->sinks.pair.k, spec->sinks.pair.v, spec->key_dim,
+                                 spec->value_dim);
 }
 
 size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer, int64_t block)
@@ -40,11 +43,20 @@ static size_t rounded(const weir_kv_spec *spec, size_t bytes)
     return weir_kv_cold_pages(spec) > 0 ? (bytes + round) & ~round : bytes;
 }
 
-size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer) { return rounded(spec, weir_kv_page_bytes(spec, layer)); }
+size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer)
+{
+    return rounded(spec, weir_kv_page_bytes(spec, layer));
+}
 
-size_t weir_kv_sink_page_room(const weir_kv_spec *spec) { return spec->sinks.n_pages > 0 ? rounded(spec, sink_page_bytes(spec)) : 0; }
+size_t weir_kv_sink_page_room(const weir_kv_spec *spec)
+{
+    return spec->sinks.n_pages > 0 ? rounded(spec, sink_page_bytes(spec)) : 0;
+}
 
-size_t weir_kv_sink_block_room(const weir_kv_spec *spec) { return (size_t)kv_heads_of(spec) * weir_kv_sink_page_room(spec); }
+size_t weir_kv_sink_block_room(const weir_kv_spec *spec)
+{
+    return (size_t)kv_heads_of(spec) * weir_kv_sink_page_room(spec);
+}
 
 /* Of the first n_blocks of a text. */
 static int64_t sinks_among(const weir_kv_spec *spec, int64_t n_blocks)
@@ -55,20 +67,23 @@ static int64_t sinks_among(const weir_kv_spec *spec, int64_t n_blocks)
 size_t weir_kv_text_room(const weir_kv_spec *spec, int64_t n_blocks)
 {
     const int64_t sinks = sinks_among(spec, n_blocks);
-    return (size_t)sinks * weir_kv_sink_block_room(spec) + (size_t)(n_blocks - sinks) * weir_kv_block_room(spec);
+    return (size_t)sinks * weir_kv_sink_block_room(spec) +
+           (size_t)(n_blocks - sinks) * weir_kv_block_room(spec);
 }
 
 size_t weir_kv_block_room(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
-    for (int64_t i = 0; i < spec->n_layers; i++) bytes += (size_t)spec->n_kv_heads * weir_kv_page_room(spec, i);
+    for (int64_t i = 0; i < spec->n_layers; i++)
+        bytes += (size_t)spec->n_kv_heads * weir_kv_page_room(spec, i);
     return bytes;
 }
 
 size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer)
 {
-    const weir_kv_pair others = spec->formats[layer], first = weir_kv_pair_at(others, spec->sinks, 0);
-    const int64_t      bytes = weir_kv_open_bytes(others.k, others.v, spec->key_dim, spec->value_dim),
+    const weir_kv_pair others = spec->formats[layer],
+                       first = weir_kv_pair_at(others, spec->sinks, 0);
+    const int64_t bytes = weir_kv_open_bytes(others.k, others.v, spec->key_dim, spec->value_dim),
                   at_first = weir_kv_open_bytes(first.k, first.v, spec->key_dim, spec->value_dim);
     return (size_t)(bytes > at_first ? bytes : at_first);
 }
@@ -76,18 +91,23 @@ size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer)
 size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
-    for (int64_t i = 0; i < spec->n_layers; i++) bytes += (size_t)spec->n_kv_heads * kv_open_bytes(spec, i);
+    for (int64_t i = 0; i < spec->n_layers; i++)
+        bytes += (size_t)spec->n_kv_heads * kv_open_bytes(spec, i);
     return bytes;
 }
 
 bool weir_kv_is_paged(const weir_kv_spec *spec) { return weir_kv_open_rows_bytes(spec) > 0; }
 
-int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows) { return kv_pages_per_head(rows) * kv_heads_of(spec); }
+int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows)
+{
+    return kv_pages_per_head(rows) * kv_heads_of(spec);
+}
 
 weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end)
 {
     if (end <= first) return (weir_kv_pages){ 0 };
-    const int64_t heads = kv_heads_of(spec), sinks = sinks_among(spec, end) - sinks_among(spec, first);
+    const int64_t heads = kv_heads_of(spec),
+                  sinks = sinks_among(spec, end) - sinks_among(spec, first);
     return (weir_kv_pages){ .sinks = sinks * heads, .others = (end - first - sinks) * heads };
 }
 
@@ -98,12 +118,15 @@ size_t weir_kv_book_bytes(void) { return 2 * sizeof(int32_t) + sizeof(uint16_t) 
 static weir_status find_kinds(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
-    const int64_t heads = kv_heads_of(spec), n_others = spec->n_pages - spec->n_sink_pages, blocks = heads > 0 ? n_others / heads : 0;
+    const int64_t heads = kv_heads_of(spec), n_others = spec->n_pages - spec->n_sink_pages,
+                  blocks = heads > 0 ? n_others / heads : 0;
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
         const size_t bytes = weir_kv_page_room(spec, layer);
         int32_t      kind = 0;
         while (kind < store->n_kinds && store->kinds[kind].bytes != bytes) kind++;
-        if (kind == KINDS) return weir_error_set(error, WEIR_EUNSUPPORTED, "the layers' KV formats have more than %d page sizes", KINDS);
+        if (kind == KINDS)
+            return weir_error_set(error, WEIR_EUNSUPPORTED,
+                                  "the layers' KV formats have more than %d page sizes", KINDS);
         if (kind == store->n_kinds) store->kinds[store->n_kinds++] = (page_kind){ .bytes = bytes };
         store->kinds[kind].n += (int32_t)(blocks * spec->n_kv_heads);
         store->kinds[kind].per_block += (int32_t)spec->n_kv_heads;
@@ -111,17 +134,25 @@ static weir_status find_kinds(weir_kv_store *store, weir_error *error)
     if (store->n_kinds == 1) store->kinds[0].n = (int32_t)n_others;
     const bool is_whole =
         blocks * heads == n_others &&
-        (heads == 0 || (spec->n_disk_pages % heads == 0 && spec->n_host_pages % heads == 0 && spec->n_sink_pages % heads == 0));
+        (heads == 0 || (spec->n_disk_pages % heads == 0 && spec->n_host_pages % heads == 0 &&
+                        spec->n_sink_pages % heads == 0));
     if (spec->sinks.n_pages > 0 && heads > 0) {
         store->sinks = &store->kinds[store->n_kinds++];
-        *store->sinks = (page_kind){ .bytes = weir_kv_sink_page_room(spec), .n = (int32_t)spec->n_sink_pages, .per_block = (int32_t)heads };
+        *store->sinks = (page_kind){ .bytes = weir_kv_sink_page_room(spec),
+                                     .n = (int32_t)spec->n_sink_pages,
+                                     .per_block = (int32_t)heads };
     }
     if ((store->n_kinds > 1 || weir_kv_cold_pages(spec) > 0) && !is_whole)
-        return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages: no multiple of the %" PRId64 " that 64 tokens take",
+        return weir_error_set(error, WEIR_EINVAL,
+                              "a KV store of %" PRId64 " pages: no multiple of the %" PRId64
+                              " that 64 tokens take",
                               spec->n_pages, heads);
-    for (int32_t i = 1; i < store->n_kinds; i++) store->kinds[i].first = store->kinds[i - 1].first + store->kinds[i - 1].n;
+    for (int32_t i = 1; i < store->n_kinds; i++)
+        store->kinds[i].first = store->kinds[i - 1].first + store->kinds[i - 1].n;
     for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
-        const int64_t cold = kind == store->sinks || heads == 0 ? 0 : weir_kv_cold_pages(spec) / heads * kind->per_block;
+        const int64_t cold = kind == store->sinks || heads == 0
+                                 ? 0
+                                 : weir_kv_cold_pages(spec) / heads * kind->per_block;
         kind->most = kind->n - (int32_t)cold;
     }
     return WEIR_OK;
@@ -129,9 +160,11 @@ static weir_status find_kinds(weir_kv_store *store, weir_error *error)
 
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec)
 {
-    const int64_t heads = kv_heads_of(spec), n = spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages;
+    const int64_t heads = kv_heads_of(spec),
+                  n = spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages;
     if (heads == 0) return 0;
-    return (size_t)(n / heads) * weir_kv_block_room(spec) + (size_t)(n % heads) * weir_kv_page_room(spec, 0) +
+    return (size_t)(n / heads) * weir_kv_block_room(spec) +
+           (size_t)(n % heads) * weir_kv_page_room(spec, 0) +
            (size_t)spec->n_sink_pages * weir_kv_sink_page_room(spec);
 }
 
@@ -139,8 +172,11 @@ static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
 {
     for (int32_t i = 0; i < store->n_kinds; i++) {
         size_t bytes;
-        if (!weir_mul_size(&bytes, (size_t)store->kinds[i].n, store->kinds[i].bytes) || !weir_add_size(&store->bytes, store->bytes, bytes))
-            return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages of %zu bytes does not fit in memory",
+        if (!weir_mul_size(&bytes, (size_t)store->kinds[i].n, store->kinds[i].bytes) ||
+            !weir_add_size(&store->bytes, store->bytes, bytes))
+            return weir_error_set(error, WEIR_EINVAL,
+                                  "a KV store of %" PRId64
+                                  " pages of %zu bytes does not fit in memory",
                                   store->spec.n_pages, store->kinds[i].bytes);
     }
     return WEIR_OK;
@@ -150,7 +186,8 @@ static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
 static weir_status open_books(weir_kv_store *store, weir_error *error)
 {
     const size_t n = (size_t)store->spec.n_pages;
-    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->books, WEIR_ACCOUNT_PAGE_TABLES, n * weir_kv_book_bytes(), error));
+    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->books, WEIR_ACCOUNT_PAGE_TABLES,
+                               n * weir_kv_book_bytes(), error));
     store->refs = store->books;
     store->free = store->refs + n;
     store->kept = (uint16_t *)(store->free + n);
@@ -166,7 +203,8 @@ static void fill_kinds(weir_kv_store *store)
         kind->memory = memory;
         kind->n_free = kind->n;
         memory += (size_t)kind->n * kind->bytes;
-        for (int32_t i = 0; i < kind->n; i++) store->free[kind->first + i] = kind->first + kind->n - 1 - i;
+        for (int32_t i = 0; i < kind->n; i++)
+            store->free[kind->first + i] = kind->first + kind->n - 1 - i;
     }
 }
 
@@ -179,19 +217,24 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     if (weir_kv_cold_pages(&store->spec) > 0)
         WEIR_TRY(kv_residency_open(store, error));
     else
-        WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV, store->bytes, error));
+        WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV,
+                                        store->bytes, error));
     fill_kinds(store);
     return WEIR_OK;
 }
 
-weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger, weir_error *error)
+weir_status weir_kv_store_open(weir_kv_store **out, const weir_kv_spec *spec, weir_ledger *ledger,
+                               weir_error *error)
 {
     const bool has_sinks = spec->sinks.n_pages > 0;
-    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 || spec->n_host_pages < 0 || spec->n_sink_pages < 0 ||
-        spec->n_sink_pages > spec->n_pages || spec->n_disk_pages > spec->n_pages - spec->n_sink_pages ||
-        spec->n_host_pages > spec->n_pages - spec->n_sink_pages - spec->n_disk_pages || (!has_sinks && spec->n_sink_pages > 0) ||
-        (spec->n_host_pages > 0 && !spec->has_device) || spec->has_device != (weir_ledger_device(ledger) != NULL))
-        return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range", spec->n_pages);
+    if (spec->n_pages < 0 || spec->n_pages > INT32_MAX || spec->n_disk_pages < 0 ||
+        spec->n_host_pages < 0 || spec->n_sink_pages < 0 || spec->n_sink_pages > spec->n_pages ||
+        spec->n_disk_pages > spec->n_pages - spec->n_sink_pages ||
+        spec->n_host_pages > spec->n_pages - spec->n_sink_pages - spec->n_disk_pages ||
+        (!has_sinks && spec->n_sink_pages > 0) || (spec->n_host_pages > 0 && !spec->has_device) ||
+        spec->has_device != (weir_ledger_device(ledger) != NULL))
+        return weir_error_set(error, WEIR_EINVAL, "a KV store of %" PRId64 " pages is out of range",
+                              spec->n_pages);
     weir_kv_store *const store = calloc(1, sizeof *store);
     if (store == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV store");
     *store = (weir_kv_store){ .spec = *spec, .ledger = ledger, .n_free = spec->n_pages };
@@ -210,14 +253,18 @@ void weir_kv_store_close(weir_kv_store *store)
         kv_residency_close(store);
     else if (store->memory != NULL)
         weir_ledger_free_near(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
-    weir_ledger_free(store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES, (size_t)store->spec.n_pages * weir_kv_book_bytes());
+    weir_ledger_free(store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES,
+                     (size_t)store->spec.n_pages * weir_kv_book_bytes());
     free(store);
 }
 
 const weir_kv_spec *weir_kv_store_spec(const weir_kv_store *store) { return &store->spec; }
 weir_ledger        *weir_kv_store_ledger(const weir_kv_store *store) { return store->ledger; }
-const char         *weir_kv_store_budget(const weir_kv_store *store) { return store->spec.has_device ? "memory.device" : "memory.host"; }
-int64_t             weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
+const char         *weir_kv_store_budget(const weir_kv_store *store)
+{
+    return store->spec.has_device ? "memory.device" : "memory.host";
+}
+int64_t weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
 {
@@ -244,9 +291,15 @@ page_kind *kv_kind_at(const weir_kv_store *store, const void *page)
     return (page_kind *)kind;
 }
 
-size_t kv_room_of(const weir_kv_store *store, const void *page) { return kv_kind_at(store, page)->bytes; }
+size_t kv_room_of(const weir_kv_store *store, const void *page)
+{
+    return kv_kind_at(store, page)->bytes;
+}
 
-bool kv_is_sink(const weir_kv_store *store, const void *page) { return store->sinks != NULL && kv_kind_at(store, page) == store->sinks; }
+bool kv_is_sink(const weir_kv_store *store, const void *page)
+{
+    return store->sinks != NULL && kv_kind_at(store, page) == store->sinks;
+}
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page)
 {
@@ -278,7 +331,8 @@ void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_
 weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted)
 {
     weir_kv_pages sum = { 0 };
-    for (int32_t i = 0; i < store->n_kinds; i++) *(&store->kinds[i] == store->sinks ? &sum.sinks : &sum.others) += wanted->n[i];
+    for (int32_t i = 0; i < store->n_kinds; i++)
+        *(&store->kinds[i] == store->sinks ? &sum.sinks : &sum.others) += wanted->n[i];
     return sum;
 }
 
@@ -288,14 +342,21 @@ bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_
     for (int32_t i = 0; i < store->n_kinds; i++) {
         const page_kind *const kind = &store->kinds[i];
         const int64_t          back = kind == store->sinks ? 0 : blocks * kind->per_block;
-        if (wanted->n[i] > kind->n_free || wanted->n[i] + back > kind->most - kind->n_resident) return false;
+        if (wanted->n[i] > kind->n_free || wanted->n[i] + back > kind->most - kind->n_resident)
+            return false;
     }
     return true;
 }
 
-void weir_kv_page_hold(weir_kv_store *store, const void *page) { store->refs[kv_page_number(store, page)]++; }
+void weir_kv_page_hold(weir_kv_store *store, const void *page)
+{
+    store->refs[kv_page_number(store, page)]++;
+}
 
-int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page) { return store->refs[kv_page_number(store, page)]; }
+int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page)
+{
+    return store->refs[kv_page_number(store, page)];
+}
 
 int32_t weir_kv_page_users(const weir_kv_store *store, const void *page)
 {

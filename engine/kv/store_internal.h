@@ -15,29 +15,32 @@ typedef struct page_kind {
     int32_t first, n, n_free; /* the free ones are at store->free[first .. first + n_free) */
     int32_t per_block; /* of a block */
     int32_t most, n_resident; /* that may be in memory, and that are held there */
-    void  **free_slots; /* [most - n_resident] of a device's memory, of `bytes` each; NULL: pages are where their addresses say */
+    void **
+        free_slots; /* [most - n_resident] of a device's memory, of `bytes` each; NULL: pages are where their addresses say */
 } page_kind;
 
 struct weir_kv_store {
     weir_kv_spec spec;
     weir_ledger *ledger;
-    char        *memory; /* of all kinds, one after the other; with a tier below address space, of which n_resident pages are backed */
-    size_t       bytes;
-    page_kind    kinds[KINDS + 1]; /* [n_kinds], in the order of the layers, the sinks last */
-    page_kind   *sinks; /* NULL: there are none */
-    int32_t      n_kinds;
-    void        *books; /* [n_pages] of each array below; on the ledger */
-    int32_t     *refs;  /* per page */
-    int32_t     *free;  /* stacks of page numbers, one per kind */
-    uint16_t    *kept;  /* of refs, those of parcels (parcel.h) */
-    bool        *dirty; /* was handed out before: clear it first */
-    int64_t      n_free, n_resident; /* n_resident: held, and in memory */
-    int64_t      n_cut; /* tables */
+    char *
+        memory; /* of all kinds, one after the other; with a tier below address space, of which n_resident pages are backed */
+    size_t     bytes;
+    page_kind  kinds[KINDS + 1]; /* [n_kinds], in the order of the layers, the sinks last */
+    page_kind *sinks; /* NULL: there are none */
+    int32_t    n_kinds;
+    void      *books; /* [n_pages] of each array below; on the ledger */
+    int32_t   *refs; /* per page */
+    int32_t   *free; /* stacks of page numbers, one per kind */
+    uint16_t  *kept; /* of refs, those of parcels (parcel.h) */
+    bool      *dirty; /* was handed out before: clear it first */
+    int64_t    n_free, n_resident; /* n_resident: held, and in memory */
+    int64_t    n_cut; /* tables */
 
     /* ---- with a tier below: residency.c. `lock` guards where pages are against threads that copy them; only the engine thread moves them. */
-    weir_spill       *spill; /* NULL: there is none */
-    void             *cold_books; /* of the arrays below; on the ledger */
-    int32_t          *blocks; /* [n_pages] block of the spill that holds the page, NO_BLOCK: it is free or in memory */
+    weir_spill *spill; /* NULL: there is none */
+    void       *cold_books; /* of the arrays below; on the ledger */
+    int32_t *
+        blocks; /* [n_pages] block of the spill that holds the page, NO_BLOCK: it is free or in memory */
     int32_t          *alive; /* [blocks of the spill] pages that are held */
     bool             *lost; /* [blocks of the spill] could not be read */
     int64_t           n_on_host; /* pages in blocks of the host */
@@ -52,27 +55,36 @@ struct weir_kv_store {
 
 enum { NO_BLOCK = -1 };
 
-static inline int64_t kv_heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec->n_kv_heads; }
+static inline int64_t kv_heads_of(const weir_kv_spec *spec)
+{
+    return spec->n_layers * spec->n_kv_heads;
+}
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page);
 size_t  kv_room_of(const weir_kv_store *store, const void *page);
 bool    kv_is_sink(const weir_kv_store *store, const void *page);
 
-size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer); /* of one head; the open page is a sink or not: room for either */
+size_t
+kv_open_bytes(const weir_kv_spec *spec,
+              int64_t layer); /* of one head; the open page is a sink or not: room for either */
 
 /* Pages that something is about to take, and whether they are free and memory has room for them. All sequences take pages of all heads together, but other
  * holders and cut tables need not. */
 typedef struct kv_wanted {
     int64_t n[KINDS + 1]; /* of each kind */
 } kv_wanted;
-void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block); /* one of a head's, number `block` in its text */
-bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted,
-                 int64_t n_back); /* beside n_back pages that come back from the disk */
+void          kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head,
+                      int64_t block); /* one of a head's, number `block` in its text */
+bool          kv_has_free(const weir_kv_store *store, const kv_wanted *wanted,
+                          int64_t n_back); /* beside n_back pages that come back from the disk */
 weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted);
 /* A free page of that place: zero, or a copy. There is one. */
 void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of);
 
-static inline int64_t kv_pages_per_head(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
+static inline int64_t kv_pages_per_head(int64_t rows)
+{
+    return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+}
 
 /* A page becomes or is no longer a cut table's. */
 static inline void kv_pin(weir_kv_store *store, const void *page, int32_t by)
@@ -93,4 +105,4 @@ void       kv_leave(weir_kv_store *store, void *page);
 page_kind *kv_kind_at(const weir_kv_store *store, const void *page);
 
 WEIR_MUST_CHECK weir_status kv_residency_open(weir_kv_store *store, weir_error *error);
-void                        kv_residency_close(weir_kv_store *store); /* also of one that was opened in part */
+void kv_residency_close(weir_kv_store *store); /* also of one that was opened in part */

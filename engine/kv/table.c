@@ -3,9 +3,15 @@
 
 #include "engine/kv/store_internal.h"
 
-static size_t page_entries(const weir_kv_spec *spec, int64_t rows) { return (size_t)(kv_heads_of(spec) * kv_pages_per_head(rows) + 1); }
+static size_t page_entries(const weir_kv_spec *spec, int64_t rows)
+{
+    return (size_t)(kv_heads_of(spec) * kv_pages_per_head(rows) + 1);
+}
 
-static size_t open_entries(const weir_kv_spec *spec) { return weir_kv_is_paged(spec) ? (size_t)kv_heads_of(spec) : 0; }
+static size_t open_entries(const weir_kv_spec *spec)
+{
+    return weir_kv_is_paged(spec) ? (size_t)kv_heads_of(spec) : 0;
+}
 
 size_t weir_kv_table_bytes(const weir_kv_spec *spec, int64_t rows)
 {
@@ -27,13 +33,16 @@ static void place_open_rows(weir_kv_table *table, const weir_kv_spec *spec)
 weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
-    *table = (weir_kv_table){ .capacity = kv_pages_per_head(spec->max_rows), .n_heads = kv_heads_of(spec) };
-    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES, weir_kv_table_bytes(spec, spec->max_rows),
-                               error));
-    if (spec->evicts) table->head_rows = (int32_t *)(table->pages + page_entries(spec, spec->max_rows) + open_entries(spec));
+    *table = (weir_kv_table){ .capacity = kv_pages_per_head(spec->max_rows),
+                              .n_heads = kv_heads_of(spec) };
+    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&table->pages, WEIR_ACCOUNT_PAGE_TABLES,
+                               weir_kv_table_bytes(spec, spec->max_rows), error));
+    if (spec->evicts)
+        table->head_rows =
+            (int32_t *)(table->pages + page_entries(spec, spec->max_rows) + open_entries(spec));
     if (!weir_kv_is_paged(spec)) return WEIR_OK;
-    const weir_status status =
-        weir_ledger_alloc_near(store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error);
+    const weir_status status = weir_ledger_alloc_near(
+        store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error);
     if (status == WEIR_OK)
         place_open_rows(table, spec);
     else
@@ -46,8 +55,10 @@ void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
     const weir_kv_spec *const spec = &store->spec;
     if (table->pages == NULL) return;
     weir_kv_truncate(table, store, 0);
-    weir_ledger_free_near(store->ledger, table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec));
-    weir_ledger_free(store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES, weir_kv_table_bytes(spec, spec->max_rows));
+    weir_ledger_free_near(store->ledger, table->open_memory, WEIR_ACCOUNT_KV,
+                          weir_kv_open_rows_bytes(spec));
+    weir_ledger_free(store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES,
+                     weir_kv_table_bytes(spec, spec->max_rows));
     *table = (weir_kv_table){ 0 };
 }
 
@@ -78,7 +89,8 @@ void kv_table_cut(weir_kv_table *table, weir_kv_store *store)
         }
 }
 
-void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page, void *const *pages)
+void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page,
+                         void *const *pages)
 {
     WEIR_ASSERT(page < table->capacity && !table->is_cut);
     for (int64_t h = 0; h < table->n_heads; h++) {
@@ -101,9 +113,11 @@ static kv_wanted growth(const weir_kv_table *table, const weir_kv_store *store, 
 {
     kv_wanted wanted = { 0 };
     for (int64_t h = 0; h < table->n_heads; h++) {
-        const int64_t rows = weir_kv_rows_at(table, h), first = rows / WEIR_PAGE_TOKENS, end = kv_pages_per_head(rows + n_new);
+        const int64_t rows = weir_kv_rows_at(table, h), first = rows / WEIR_PAGE_TOKENS,
+                      end = kv_pages_per_head(rows + n_new);
         for (int64_t p = first; p < end; p++)
-            if (needs_page(store, table->pages[h * table->capacity + p], p == first)) kv_want(store, &wanted, h, p);
+            if (needs_page(store, table->pages[h * table->capacity + p], p == first))
+                kv_want(store, &wanted, h, p);
     }
     return wanted;
 }
@@ -115,7 +129,8 @@ static bool comes_back(const weir_kv_table *table, const weir_kv_store *store)
     return !table->is_cut && last < table->n_pages && weir_kv_is_cold(store, table->pages[last]);
 }
 
-weir_kv_pages weir_kv_reserve_pages(const weir_kv_table *table, const weir_kv_store *store, int64_t n_new)
+weir_kv_pages weir_kv_reserve_pages(const weir_kv_table *table, const weir_kv_store *store,
+                                    int64_t n_new)
 {
     if (table->n_heads == 0 || n_new == 0) return (weir_kv_pages){ 0 };
     const kv_wanted wanted = growth(table, store, n_new);
@@ -127,9 +142,11 @@ weir_kv_pages weir_kv_reserve_pages(const weir_kv_table *table, const weir_kv_st
 static void grow(weir_kv_table *table, weir_kv_store *store, int64_t head, int64_t n_new)
 {
     void **const  pages = table->pages + head * table->capacity;
-    const int64_t rows = weir_kv_rows_at(table, head), first = rows / WEIR_PAGE_TOKENS, end = kv_pages_per_head(rows + n_new);
+    const int64_t rows = weir_kv_rows_at(table, head), first = rows / WEIR_PAGE_TOKENS,
+                  end = kv_pages_per_head(rows + n_new);
     for (int64_t p = first; p < end; p++)
-        if (needs_page(store, pages[p], p == first)) kv_table_put(table, store, &pages[p], kv_take_page(store, head, p, pages[p]));
+        if (needs_page(store, pages[p], p == first))
+            kv_table_put(table, store, &pages[p], kv_take_page(store, head, p, pages[p]));
     if (end > table->n_pages) table->n_pages = end;
 }
 
@@ -138,14 +155,16 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     WEIR_ASSERT(n_new >= 0 && table->n_rows + n_new <= store->spec.max_rows);
     if (table->n_heads == 0 || n_new == 0) return WEIR_OK;
     if (comes_back(table, store))
-        WEIR_TRY(weir_kv_bring_back(store, table->pages + table->n_rows / WEIR_PAGE_TOKENS, table->capacity, NULL));
+        WEIR_TRY(weir_kv_bring_back(store, table->pages + table->n_rows / WEIR_PAGE_TOKENS,
+                                    table->capacity, NULL));
     const kv_wanted wanted = growth(table, store, n_new);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
     for (int64_t h = 0; h < table->n_heads; h++) grow(table, store, h, n_new);
     return WEIR_OK;
 }
 
-weir_status weir_kv_reserve_cut(weir_kv_table *table, weir_kv_store *store, const int32_t *head_rows)
+weir_status weir_kv_reserve_cut(weir_kv_table *table, weir_kv_store *store,
+                                const int32_t *head_rows)
 {
     kv_wanted wanted = { 0 };
     WEIR_ASSERT(table->n_rows == 0 && table->n_pages == 0 && table->head_rows != NULL);
@@ -164,22 +183,27 @@ weir_status weir_kv_reserve_cut(weir_kv_table *table, weir_kv_store *store, cons
 
 void weir_kv_commit(weir_kv_table *table, int64_t n_new)
 {
-    WEIR_ASSERT(n_new >= 0 && (table->n_pages == 0 || table->n_rows + n_new <= table->n_pages * WEIR_PAGE_TOKENS));
+    WEIR_ASSERT(n_new >= 0 && (table->n_pages == 0 ||
+                               table->n_rows + n_new <= table->n_pages * WEIR_PAGE_TOKENS));
     table->n_rows += n_new;
-    for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++) table->head_rows[h] += (int32_t)n_new;
+    for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++)
+        table->head_rows[h] += (int32_t)n_new;
 }
 
 /* ---- shrinking and sharing ------------------------------------------------------------------------------------------- */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_cut));
-    WEIR_ASSERT(table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 || rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS);
+    WEIR_ASSERT(table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 ||
+                rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS);
     const int64_t keep = kv_pages_per_head(rows);
     for (int64_t h = 0; h < table->n_heads; h++)
-        for (int64_t p = keep; p < table->n_pages; p++) kv_table_drop(table, store, &table->pages[h * table->capacity + p]);
+        for (int64_t p = keep; p < table->n_pages; p++)
+            kv_table_drop(table, store, &table->pages[h * table->capacity + p]);
     if (keep < table->n_pages) table->n_pages = keep;
     table->n_rows = rows;
-    for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++) table->head_rows[h] = (int32_t)rows;
+    for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++)
+        table->head_rows[h] = (int32_t)rows;
     if (!table->is_cut) return; /* an empty table may be closed while the engine thread runs */
     store->n_cut--;
     table->is_cut = false;
@@ -198,16 +222,19 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
         if (n > dst->n_pages) dst->n_pages = n;
     }
     dst->n_rows = src->n_rows;
-    if (src->head_rows != NULL) memcpy(dst->head_rows, src->head_rows, (size_t)src->n_heads * sizeof *src->head_rows);
+    if (src->head_rows != NULL)
+        memcpy(dst->head_rows, src->head_rows, (size_t)src->n_heads * sizeof *src->head_rows);
     if (src->is_cut) kv_table_cut(dst, store);
     if (dst->open != NULL && (src->is_cut || src->n_rows % WEIR_PAGE_TOKENS != 0))
-        weir_ledger_copy(store->ledger, dst->open_memory, src->open_memory, weir_kv_open_rows_bytes(&store->spec));
+        weir_ledger_copy(store->ledger, dst->open_memory, src->open_memory,
+                         weir_kv_open_rows_bytes(&store->spec));
 }
 
 size_t weir_kv_table_room(const weir_kv_table *table, const weir_kv_store *store)
 {
     size_t bytes = 0;
-    if (!table->is_cut) return weir_kv_text_room(&store->spec, table->n_heads > 0 ? table->n_pages : 0);
+    if (!table->is_cut)
+        return weir_kv_text_room(&store->spec, table->n_heads > 0 ? table->n_pages : 0);
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = 0; p < table->n_pages; p++) {
             const void *const page = table->pages[h * table->capacity + p];

@@ -22,7 +22,8 @@ static weir_status multiply(void *context, const weir_policy_products *products)
 {
     const reading *const           r = context;
     const weir_policy_shape *const shape = &r->keeping->shape;
-    const weir_kv_pairs            pairs = { .n = shape->rotary_dim / 2, .is_interleaved = shape->is_interleaved };
+    const weir_kv_pairs            pairs = { .n = shape->rotary_dim / 2,
+                                             .is_interleaved = shape->is_interleaved };
     weir_policy_products           stored = *products;
     stored.layer = r->keeping->layers[products->layer];
     return weir_kv_multiply_rows(r->evictor, r->table, &stored, pairs, r->error);
@@ -59,16 +60,18 @@ static weir_policy_phase phase_of(const weir_keeping_text *text, int32_t n_compu
     return text->n_tended < prompt ? WEIR_POLICY_PROMPT_END : WEIR_POLICY_DECODE;
 }
 
-static weir_status evict(weir_sequence *sequence, weir_kv_evictor *evictor, const weir_kv_keep *keep, const weir_tend_room *room,
-                         weir_error *error)
+static weir_status evict(weir_sequence *sequence, weir_kv_evictor *evictor,
+                         const weir_kv_keep *keep, const weir_tend_room *room, weir_error *error)
 {
     weir_status status = weir_kv_evict(evictor, &sequence->table, keep, error);
-    while (status == WEIR_EFULL && room != NULL && room->make(room->user, sequence, weir_kv_evict_pages(evictor, &sequence->table, keep)))
+    while (status == WEIR_EFULL && room != NULL &&
+           room->make(room->user, sequence, weir_kv_evict_pages(evictor, &sequence->table, keep)))
         status = weir_kv_evict(evictor, &sequence->table, keep, error);
     return status;
 }
 
-weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor, const weir_tend_room *room, weir_error *error)
+weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor, const weir_tend_room *room,
+                      weir_error *error)
 {
     weir_keeping_text *const         text = sequence->keeping;
     weir_keeping *const              k = text->keeping;
@@ -83,15 +86,20 @@ weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor, const w
                                       .next_position = sequence->n_computed,
                                       .n_new = sequence->n_computed - text->n_tended,
                                       .n_pinned = text->n_pinned,
-                                      .n_prompt = prompt < sequence->n_computed ? prompt : sequence->n_computed,
+                                      .n_prompt = prompt < sequence->n_computed
+                                                      ? prompt
+                                                      : sequence->n_computed,
                                       .read = read_tile,
                                       .multiply = multiply,
                                       .context = &context };
-    const weir_policy_budget budget = { .rows = k->allowed, .is_shared = options->split == WEIR_SPLIT_ADAPTIVE, .floor = options->floor };
+    const weir_policy_budget budget = { .rows = k->allowed,
+                                        .is_shared = options->split == WEIR_SPLIT_ADAPTIVE,
+                                        .floor = options->floor };
     weir_budget_fill(k->allowed, k->policy, k->budget, longest, k->whole);
     if (weir_policy_is_due(k->policy, text->state, &rows, &budget, phase)) {
         weir_policy_plan plan = { .keep = k->keep, .n_keep = k->n_keep };
-        WEIR_TRY(weir_policy_plan_rows(k->policy, text->state, &rows, &budget, k->scratch, &plan, error));
+        WEIR_TRY(weir_policy_plan_rows(k->policy, text->state, &rows, &budget, k->scratch, &plan,
+                                       error));
         WEIR_TRY(weir_policy_hold_keys(k->policy, text->state, &rows, error));
         turning            by = { text, sequence->n_computed };
         const weir_kv_keep keep = { .layers = k->layers,

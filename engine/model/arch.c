@@ -34,11 +34,13 @@ static size_t index_of(const weir_arch_set *set, const char *name)
 static weir_buffer list_known(const weir_arch_set *set)
 {
     weir_buffer known = { 0 };
-    for (size_t i = 0; i < set->count; i++) (void)!weir_buffer_format(&known, "%s%s", i > 0 ? ", " : "", set->archs[i].name);
+    for (size_t i = 0; i < set->count; i++)
+        (void)!weir_buffer_format(&known, "%s%s", i > 0 ? ", " : "", set->archs[i].name);
     return known;
 }
 
-static weir_status add_arch(weir_arch_set *set, const char *file, const char *text, size_t length, weir_error *error)
+static weir_status add_arch(weir_arch_set *set, const char *file, const char *text, size_t length,
+                            weir_error *error)
 {
     weir_arch arch = { 0 };
     (void)snprintf(arch.file, sizeof arch.file, "%s", file);
@@ -51,7 +53,9 @@ static weir_status add_arch(weir_arch_set *set, const char *file, const char *te
         arch.has_match = weir_toml_get(weir_toml_get(arch.root, "arch"), "match") != NULL;
     }
     const size_t at = status == WEIR_OK ? index_of(set, arch.name) : 0;
-    if (at == MAX_ARCHS) status = weir_error_set(error, WEIR_ECONFIG, "%s: more than %d architectures", file, (int)MAX_ARCHS);
+    if (at == MAX_ARCHS)
+        status = weir_error_set(error, WEIR_ECONFIG, "%s: more than %d architectures", file,
+                                (int)MAX_ARCHS);
     if (status != WEIR_OK) {
         weir_toml_close(arch.document);
         return status;
@@ -67,8 +71,9 @@ static weir_status no_base(const weir_arch_set *set, const weir_arch *arch, weir
     uint32_t line, column;
     weir_toml_position(weir_toml_get(weir_toml_get(arch->root, "arch"), "base"), &line, &column);
     weir_buffer       known = list_known(set);
-    const weir_status status = weir_error_set(error, WEIR_ECONFIG, "%s:%u: [arch] base = \"%.80s\": not known; known are %s", arch->file,
-                                              line, arch->base, known.data != NULL ? known.data : "none");
+    const weir_status status = weir_error_set(
+        error, WEIR_ECONFIG, "%s:%u: [arch] base = \"%.80s\": not known; known are %s", arch->file,
+        line, arch->base, known.data != NULL ? known.data : "none");
     weir_buffer_free(&known);
     return status;
 }
@@ -83,8 +88,9 @@ static weir_status join_base(weir_arch_set *set, weir_arch *arch, int depth, wei
     if (depth < MAX_BASES) WEIR_TRY(join_base(set, base, depth + 1, error));
     if (depth == MAX_BASES || base->n_bases == MAX_BASES)
         return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: [arch] base = \"%.80s\": more than %d bases stand on each other, or they do in a circle", arch->file,
-                              arch->base, (int)MAX_BASES);
+                              "%s: [arch] base = \"%.80s\": more than %d bases stand on each "
+                              "other, or they do in a circle",
+                              arch->file, arch->base, (int)MAX_BASES);
     WEIR_TRY(weir_toml_join(&whole, base->document, arch->document, error));
     weir_toml_close(arch->document);
     arch->document = whole;
@@ -111,13 +117,16 @@ static weir_status add_folder(weir_arch_set *set, const char *folder, weir_error
 {
     struct dirent **entries = NULL;
     const int       n = scandir(folder, &entries, is_toml, alphasort);
-    if (n < 0) return weir_error_set(error, WEIR_ENOTFOUND, "%s: cannot read the folder of architectures (--arch-dir)", folder);
+    if (n < 0)
+        return weir_error_set(error, WEIR_ENOTFOUND,
+                              "%s: cannot read the folder of architectures (--arch-dir)", folder);
     weir_status status = WEIR_OK;
     for (int i = 0; i < n; i++) {
         char        path[PATH_MAX];
         weir_buffer text = { 0 };
         if (status == WEIR_OK) {
-            if (snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name) >= (int)sizeof path)
+            if (snprintf(path, sizeof path, "%s/%s", folder, entries[i]->d_name) >=
+                (int)sizeof path)
                 status = weir_error_set(error, WEIR_EINVAL, "%s: path too long", folder);
             else
                 status = weir_file_read(&text, path, 1 << 20, error);
@@ -135,7 +144,8 @@ weir_status weir_arch_set_open(weir_arch_set **out, const char *folder, weir_err
     weir_arch_set *const set = calloc(1, sizeof *set);
     if (set == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the architectures");
     weir_status status = WEIR_OK;
-    for (const weir_embedded_file *file = weir_arch_files; status == WEIR_OK && file->name != NULL; file++)
+    for (const weir_embedded_file *file = weir_arch_files; status == WEIR_OK && file->name != NULL;
+         file++)
         status = add_arch(set, file->name, file->text, strlen(file->text), error);
     if (status == WEIR_OK && folder != NULL) status = add_folder(set, folder, error);
     if (status == WEIR_OK) status = join_all(set, error);
@@ -164,12 +174,16 @@ const char *weir_arch_gguf_prefix(const weir_tensor_directory *directory)
 {
     weir_meta meta;
     if (weir_tensor_directory_container(directory) != WEIR_CONTAINER_GGUF) return NULL;
-    return weir_tensor_directory_meta(directory, "general.architecture", &meta) && meta.type == WEIR_META_STRING ? meta.string : "";
+    return weir_tensor_directory_meta(directory, "general.architecture", &meta) &&
+                   meta.type == WEIR_META_STRING
+               ? meta.string
+               : "";
 }
 
 static bool matches(const weir_arch *arch, weir_container container, const char *name)
 {
-    const weir_toml_node *const match = arch->has_match ? weir_toml_get(weir_toml_get(arch->root, "arch"), "match") : NULL;
+    const weir_toml_node *const match =
+        arch->has_match ? weir_toml_get(weir_toml_get(arch->root, "arch"), "match") : NULL;
     const weir_toml_node *const names = match != NULL ? weir_arch_choice(match, container) : NULL;
     for (size_t i = 0; names != NULL && i < weir_toml_size(names); i++) {
         const char *const text = weir_toml_string(weir_toml_at(names, i, NULL), NULL);
@@ -178,14 +192,18 @@ static bool matches(const weir_arch *arch, weir_container container, const char 
     return false;
 }
 
-weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory, weir_error *error)
+weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set,
+                            const weir_tensor_directory *directory, weir_error *error)
 {
     const weir_container container = weir_tensor_directory_container(directory);
-    const char *const    key = container == WEIR_CONTAINER_GGUF ? "general.architecture" : "model_type";
-    weir_meta            meta;
+    const char *const    key =
+        container == WEIR_CONTAINER_GGUF ? "general.architecture" : "model_type";
+    weir_meta meta;
     if (!weir_tensor_directory_meta(directory, key, &meta) || meta.type != WEIR_META_STRING)
-        return weir_error_set(error, WEIR_EFORMAT, "%s: %s is missing: the architecture is unknown", weir_tensor_directory_path(directory),
-                              container == WEIR_CONTAINER_GGUF ? key : "config.json with model_type");
+        return weir_error_set(error, WEIR_EFORMAT, "%s: %s is missing: the architecture is unknown",
+                              weir_tensor_directory_path(directory),
+                              container == WEIR_CONTAINER_GGUF ? key
+                                                               : "config.json with model_type");
     for (size_t i = 0; i < set->count; i++) {
         if (!matches(&set->archs[i], container, meta.string)) continue;
         *out = &set->archs[i];
@@ -193,14 +211,16 @@ weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, con
     }
     weir_buffer       known = list_known(set);
     const weir_status status =
-        weir_error_set(error, WEIR_EUNSUPPORTED, "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
-                       weir_tensor_directory_path(directory), meta.string, known.data != NULL ? known.data : "none");
+        weir_error_set(error, WEIR_EUNSUPPORTED,
+                       "%s: architecture '%s' is not known; known are %s (--arch-dir adds more)",
+                       weir_tensor_directory_path(directory), meta.string,
+                       known.data != NULL ? known.data : "none");
     weir_buffer_free(&known);
     return status;
 }
 
-weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, const char *name, const weir_tensor_directory *directory,
-                           weir_error *error)
+weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, const char *name,
+                           const weir_tensor_directory *directory, weir_error *error)
 {
     const size_t at = index_of(set, name);
     if (at < set->count) {
@@ -208,8 +228,10 @@ weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, cons
         return weir_arch_check_refusals(*out, directory, error);
     }
     weir_buffer       known = list_known(set);
-    const weir_status status = weir_error_set(error, WEIR_ECONFIG, "model.arch = \"%.80s\": not known; known are %s (--arch-dir adds more)",
-                                              name, known.data != NULL ? known.data : "none");
+    const weir_status status =
+        weir_error_set(error, WEIR_ECONFIG,
+                       "model.arch = \"%.80s\": not known; known are %s (--arch-dir adds more)",
+                       name, known.data != NULL ? known.data : "none");
     weir_buffer_free(&known);
     return status;
 }
@@ -217,17 +239,23 @@ weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, cons
 const weir_block *weir_arch_differential(const weir_toml_node *block, weir_container container)
 {
     const weir_toml_node *const mixer = weir_toml_get(block, "mixer");
-    const char *const           text = mixer != NULL ? weir_toml_string(weir_arch_choice(mixer, container), NULL) : NULL;
+    const char *const           text =
+        mixer != NULL ? weir_toml_string(weir_arch_choice(mixer, container), NULL) : NULL;
     if (text != NULL && strcmp(text, weir_block_coda.name) == 0) return &weir_block_coda;
-    return text != NULL && strcmp(text, weir_block_differential_attention.name) == 0 ? &weir_block_differential_attention : NULL;
+    return text != NULL && strcmp(text, weir_block_differential_attention.name) == 0
+               ? &weir_block_differential_attention
+               : NULL;
 }
 
-weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_container container, const weir_block **mixer,
-                            weir_block_options *options, weir_error *error)
+weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_container container,
+                            const weir_block **mixer, weir_block_options *options,
+                            weir_error *error)
 {
     const weir_toml_node *const table = weir_toml_get(weir_toml_get(arch->root, "block"), name);
     if (table == NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] names block '%s', but there is no [block.%s]", arch->file, name, name);
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "%s: [layers] names block '%s', but there is no [block.%s]",
+                              arch->file, name, name);
     const weir_block *const differential = weir_arch_differential(table, container);
     *mixer = NULL;
     *options = (weir_block_options){ .coda = weir_coda_options_default() };
@@ -240,14 +268,18 @@ weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_contai
                   { "tiled_heads", &options->tiled_heads } };
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         const char                 *key;
-        const weir_toml_node *const value = weir_arch_choice(weir_toml_at(table, i, &key), container);
-        const char *const           text = value != NULL ? weir_toml_string(value, NULL) : NULL;
-        bool                        known = false;
+        const weir_toml_node *const value =
+            weir_arch_choice(weir_toml_at(table, i, &key), container);
+        const char *const text = value != NULL ? weir_toml_string(value, NULL) : NULL;
+        bool              known = false;
         if (value == NULL) continue; /* given for the other container only */
-        const weir_coda_option *const option = differential != NULL ? weir_coda_option_find(key, differential == &weir_block_coda) : NULL;
+        const weir_coda_option *const option =
+            differential != NULL ? weir_coda_option_find(key, differential == &weir_block_coda)
+                                 : NULL;
         if (option != NULL) {
             const weir_status status = weir_coda_option_set(&options->coda, option, value, error);
-            if (status != WEIR_OK) return weir_error_prefix(error, status, "%s: [block.%s]", arch->file, name);
+            if (status != WEIR_OK)
+                return weir_error_prefix(error, status, "%s: [block.%s]", arch->file, name);
             continue;
         }
         if (strcmp(key, "mixer") == 0 && text != NULL) {
@@ -258,13 +290,18 @@ weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_contai
             known = strcmp(text, "pairs") == 0 || strcmp(text, "half_split") == 0;
         }
         for (size_t f = 0; f < sizeof flags / sizeof *flags; f++)
-            known = known || (strcmp(key, flags[f].key) == 0 && weir_toml_bool(value, flags[f].value));
-        if (!known) return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: unknown option or value", arch->file, name, key);
+            known =
+                known || (strcmp(key, flags[f].key) == 0 && weir_toml_bool(value, flags[f].value));
+        if (!known)
+            return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: unknown option or value",
+                                  arch->file, name, key);
     }
-    if (*mixer == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] has no mixer", arch->file, name);
+    if (*mixer == NULL)
+        return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] has no mixer", arch->file, name);
     if (*mixer != &weir_block_coda) return WEIR_OK;
     const weir_status status = weir_coda_options_check(&options->coda, error);
-    return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "%s: [block.%s]", arch->file, name);
+    return status == WEIR_OK ? WEIR_OK
+                             : weir_error_prefix(error, status, "%s: [block.%s]", arch->file, name);
 }
 
 /* A value about layers in the checkpoint, and where it is. */
@@ -276,70 +313,95 @@ typedef struct layer_list {
 } layer_list;
 
 /* Is there one? Looks `table`.{gguf,hf} up in the metadata. */
-static bool find_layers(layer_list *out, const weir_arch *arch, const weir_tensor_directory *directory, const char *table)
+static bool find_layers(layer_list *out, const weir_arch *arch,
+                        const weir_tensor_directory *directory, const char *table)
 {
     const char *const prefix = weir_arch_gguf_prefix(directory);
     const char *const key =
-        weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), prefix != NULL ? "gguf" : "hf"), NULL);
+        weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table),
+                                       prefix != NULL ? "gguf" : "hf"),
+                         NULL);
     if (key == NULL) return false;
-    *out = (layer_list){ .path = weir_tensor_directory_path(directory), .table = table, .is_gguf = prefix != NULL };
-    (void)snprintf(out->key, sizeof out->key, "%s%s%s", prefix != NULL ? prefix : "", prefix != NULL ? "." : "", key);
+    *out = (layer_list){ .path = weir_tensor_directory_path(directory),
+                         .table = table,
+                         .is_gguf = prefix != NULL };
+    (void)snprintf(out->key, sizeof out->key, "%s%s%s", prefix != NULL ? prefix : "",
+                   prefix != NULL ? "." : "", key);
     return weir_tensor_directory_meta(directory, out->key, &out->meta);
 }
 
 static const char *layer_word(const weir_arch *arch, const char *table, const char *key)
 {
-    return weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), key), NULL);
+    return weir_toml_string(
+        weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), table), key), NULL);
 }
 
 /* GGUF lists may go on with draft layers, which are not counted. */
-static weir_status layers_from_list(const weir_arch *arch, const layer_list *list, int64_t n_layers, const char **names, weir_error *error)
+static weir_status layers_from_list(const weir_arch *arch, const layer_list *list, int64_t n_layers,
+                                    const char **names, weir_error *error)
 {
     const weir_meta *const meta = &list->meta;
-    if (meta->type != WEIR_META_ARRAY) return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a list", list->path, list->key);
+    if (meta->type != WEIR_META_ARRAY)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a list", list->path, list->key);
     if (meta->length < (size_t)n_layers || (!list->is_gguf && meta->length > (size_t)n_layers))
-        return weir_error_set(error, WEIR_EFORMAT, "%s: %s has %zu entries for %lld layers", list->path, list->key, meta->length,
-                              (long long)n_layers);
-    const weir_toml_node *const words = weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), list->table), "names");
+        return weir_error_set(error, WEIR_EFORMAT, "%s: %s has %zu entries for %lld layers",
+                              list->path, list->key, meta->length, (long long)n_layers);
+    const weir_toml_node *const words =
+        weir_toml_get(weir_toml_get(weir_toml_get(arch->root, "layers"), list->table), "names");
     for (int64_t i = 0; i < n_layers; i++) {
         weir_meta element = { 0 };
         (void)weir_meta_at(meta, (size_t)i, &element);
         if (words != NULL)
-            names[i] = element.type == WEIR_META_STRING ? weir_toml_string(weir_toml_get(words, element.string), NULL) : NULL;
+            names[i] = element.type == WEIR_META_STRING
+                           ? weir_toml_string(weir_toml_get(words, element.string), NULL)
+                           : NULL;
         else if (element.type == WEIR_META_BOOL)
             names[i] = layer_word(arch, list->table, element.boolean ? "set" : "unset");
         else
-            names[i] = element.type == WEIR_META_INT ? layer_word(arch, list->table, element.integer != 0 ? "set" : "unset") : NULL;
+            names[i] = element.type == WEIR_META_INT
+                           ? layer_word(arch, list->table, element.integer != 0 ? "set" : "unset")
+                           : NULL;
         if (names[i] == NULL)
-            return weir_error_set(error, WEIR_EUNSUPPORTED,
-                                  "%s: %s gives layer %lld the type '%s', which architecture %s does not cover (%s)", list->path, list->key,
-                                  (long long)i, element.type == WEIR_META_STRING ? element.string : "?", arch->name, arch->file);
+            return weir_error_set(
+                error, WEIR_EUNSUPPORTED,
+                "%s: %s gives layer %lld the type '%s', which architecture %s does not cover (%s)",
+                list->path, list->key, (long long)i,
+                element.type == WEIR_META_STRING ? element.string : "?", arch->name, arch->file);
     }
     return WEIR_OK;
 }
 
-weir_status weir_arch_layers(const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers, const char **names,
-                             weir_error *error)
+weir_status weir_arch_layers(const weir_arch *arch, const weir_tensor_directory *directory,
+                             int64_t n_layers, const char **names, weir_error *error)
 {
     layer_list list;
     if (find_layers(&list, arch, directory, "mask") || find_layers(&list, arch, directory, "types"))
         return layers_from_list(arch, &list, n_layers, names, error);
     if (find_layers(&list, arch, directory, "interval")) {
         if (list.meta.type != WEIR_META_INT || list.meta.integer < 1)
-            return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a positive integer", list.path, list.key);
+            return weir_error_set(error, WEIR_EFORMAT, "%s: %s is not a positive integer",
+                                  list.path, list.key);
         for (int64_t i = 0; i < n_layers; i++) {
-            names[i] = layer_word(arch, "interval", (i + 1) % list.meta.integer == 0 ? "last" : "others");
-            if (names[i] == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] interval needs last and others", arch->file);
+            names[i] =
+                layer_word(arch, "interval", (i + 1) % list.meta.integer == 0 ? "last" : "others");
+            if (names[i] == NULL)
+                return weir_error_set(error, WEIR_ECONFIG,
+                                      "%s: [layers] interval needs last and others", arch->file);
         }
         return WEIR_OK;
     }
-    const weir_toml_node *const pattern = weir_toml_get(weir_toml_get(arch->root, "layers"), "pattern");
-    const size_t                n = pattern != NULL ? weir_toml_size(pattern) : 0;
-    if (n == 0) return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] pattern is missing or empty", arch->file);
+    const weir_toml_node *const pattern =
+        weir_toml_get(weir_toml_get(arch->root, "layers"), "pattern");
+    const size_t n = pattern != NULL ? weir_toml_size(pattern) : 0;
+    if (n == 0)
+        return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] pattern is missing or empty",
+                              arch->file);
     for (int64_t i = 0; i < n_layers; i++) {
         names[i] = weir_toml_string(weir_toml_at(pattern, (size_t)i % n, NULL), NULL);
         if (names[i] == NULL)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: [layers] pattern holds something that is not text", arch->file);
+            return weir_error_set(error, WEIR_ECONFIG,
+                                  "%s: [layers] pattern holds something that is not text",
+                                  arch->file);
     }
     return WEIR_OK;
 }

@@ -14,7 +14,8 @@ extern "C" {
 typedef struct weir_embedded_file {
     const char *name, *text;
 } weir_embedded_file;
-extern const weir_embedded_file weir_arch_files[]; /* ends with name == NULL; generated from configs/arch */
+extern const weir_embedded_file
+    weir_arch_files[]; /* ends with name == NULL; generated from configs/arch */
 
 typedef struct weir_arch {
     weir_toml            *document;
@@ -30,25 +31,31 @@ typedef struct weir_arch_set weir_arch_set;
 
 /* The embedded files, then every *.toml of `folder` (may be NULL); a later file of the same name wins. Files with a base are joined with it
  * (weir_toml_join) once all are read. */
-WEIR_MUST_CHECK weir_status weir_arch_set_open(weir_arch_set **out, const char *folder, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_arch_set_open(weir_arch_set **out, const char *folder,
+                                               weir_error *error);
 void                        weir_arch_set_close(weir_arch_set *set);
 
 /* The architecture of a checkpoint (GGUF general.architecture, config.json model_type). EUNSUPPORTED names it and those that are known,
  * or the setting that an arch file refuses. */
-WEIR_MUST_CHECK weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set, const weir_tensor_directory *directory,
-                                            weir_error *error);
+WEIR_MUST_CHECK weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set,
+                                            const weir_tensor_directory *directory,
+                                            weir_error                  *error);
 /* The one of this name, if it does not refuse the checkpoint. */
-WEIR_MUST_CHECK weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, const char *name,
-                                           const weir_tensor_directory *directory, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set,
+                                           const char *name, const weir_tensor_directory *directory,
+                                           weir_error *error);
 /* The prefix of GGUF keys, NULL for safetensors. */
 const char *weir_arch_gguf_prefix(const weir_tensor_directory *directory);
 
 /* [block.NAME] with the options that hold for this container. */
-WEIR_MUST_CHECK weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_container container, const weir_block **mixer,
+WEIR_MUST_CHECK weir_status weir_arch_block(const weir_arch *arch, const char *name,
+                                            weir_container container, const weir_block **mixer,
                                             weir_block_options *options, weir_error *error);
 /* Name of the block of each layer, borrowed; names [n_layers]. */
-WEIR_MUST_CHECK weir_status weir_arch_layers(const weir_arch *arch, const weir_tensor_directory *directory, int64_t n_layers,
-                                             const char **names, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_arch_layers(const weir_arch             *arch,
+                                             const weir_tensor_directory *directory,
+                                             int64_t n_layers, const char **names,
+                                             weir_error *error);
 /* A value that may be given once, or per container as { gguf = .., hf = .. }. */
 const weir_toml_node *weir_arch_choice(const weir_toml_node *node, weir_container container);
 

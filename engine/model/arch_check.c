@@ -21,11 +21,11 @@ typedef struct checker {
 typedef enum form {
     FORM_TEXT,
     FORM_FLAG,
-    FORM_NAMES,         /* TEXT or [TEXT ..] */
-    FORM_LIST,          /* [TEXT ..] */
-    FORM_WORDS,         /* { key = TEXT .. } */
-    FORM_DEFAULT,       /* NUMBER or TEXT */
-    FORM_SCALARS,       /* TEXT, NUMBER, boolean or a list of them */
+    FORM_NAMES, /* TEXT or [TEXT ..] */
+    FORM_LIST, /* [TEXT ..] */
+    FORM_WORDS, /* { key = TEXT .. } */
+    FORM_DEFAULT, /* NUMBER or TEXT */
+    FORM_SCALARS, /* TEXT, NUMBER, boolean or a list of them */
 } form;
 
 enum {
@@ -41,8 +41,11 @@ typedef struct member {
     unsigned    how;
 } member;
 
-static const member arch_keys[] = { { "name", FORM_TEXT, NEEDED },   { "base", FORM_TEXT, ONCE },    { "match", FORM_LIST, DIFFERS },
-                                    { "prefixes", FORM_LIST, ONCE }, { "skip", FORM_LIST, DIFFERS }, { 0 } };
+static const member arch_keys[] = {
+    { "name", FORM_TEXT, NEEDED },   { "base", FORM_TEXT, ONCE },
+    { "match", FORM_LIST, DIFFERS }, { "prefixes", FORM_LIST, ONCE },
+    { "skip", FORM_LIST, DIFFERS },  { 0 }
+};
 static const member shape_keys[] = { { "gguf", FORM_NAMES, ONCE },
                                      { "gguf_minus", FORM_NAMES, ONCE },
                                      { "gguf_over", FORM_NAMES, ONCE },
@@ -51,13 +54,19 @@ static const member shape_keys[] = { { "gguf", FORM_NAMES, ONCE },
                                      { "default", FORM_DEFAULT, ONCE },
                                      { 0 } };
 static const member rope_keys[] = { { "scaling", FORM_NAMES, DIFFERS }, { 0 } };
-static const member mask_keys[] = {
-    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "set", FORM_TEXT, NEEDED }, { "unset", FORM_TEXT, NEEDED }, { 0 }
+static const member mask_keys[] = { { "gguf", FORM_TEXT, ONCE },
+                                    { "hf", FORM_TEXT, ONCE },
+                                    { "set", FORM_TEXT, NEEDED },
+                                    { "unset", FORM_TEXT, NEEDED },
+                                    { 0 } };
+static const member types_keys[] = {
+    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "names", FORM_WORDS, NEEDED }, { 0 }
 };
-static const member types_keys[] = { { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "names", FORM_WORDS, NEEDED }, { 0 } };
-static const member interval_keys[] = {
-    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "last", FORM_TEXT, NEEDED }, { "others", FORM_TEXT, NEEDED }, { 0 }
-};
+static const member interval_keys[] = { { "gguf", FORM_TEXT, ONCE },
+                                        { "hf", FORM_TEXT, ONCE },
+                                        { "last", FORM_TEXT, NEEDED },
+                                        { "others", FORM_TEXT, NEEDED },
+                                        { 0 } };
 static const member block_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
                                      { "rope", FORM_TEXT, DIFFERS },
                                      { "q_gate", FORM_FLAG, DIFFERS },
@@ -71,13 +80,17 @@ static const member differential_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
                                             { "qk_norm", FORM_FLAG, DIFFERS },
                                             { 0 } };
 static const member ffn_keys[] = { { "kind", FORM_TEXT, NEEDED }, { 0 } };
-static const member tensor_keys[] = { { "gguf", FORM_NAMES, ONCE },        { "hf", FORM_NAMES, ONCE },
-                                      { "adapter", FORM_NAMES, ONCE },     { "gguf_transform", FORM_TEXT, ONCE },
-                                      { "hf_transform", FORM_TEXT, ONCE }, { "or", FORM_TEXT, ONCE },
-                                      { "optional", FORM_FLAG, ONCE },     { 0 } };
-static const member refuse_keys[] = {
-    { "gguf", FORM_TEXT, ONCE }, { "hf", FORM_TEXT, ONCE }, { "unless", FORM_SCALARS, NEEDED }, { "because", FORM_TEXT, ONCE }, { 0 }
+static const member tensor_keys[] = {
+    { "gguf", FORM_NAMES, ONCE },        { "hf", FORM_NAMES, ONCE },
+    { "adapter", FORM_NAMES, ONCE },     { "gguf_transform", FORM_TEXT, ONCE },
+    { "hf_transform", FORM_TEXT, ONCE }, { "or", FORM_TEXT, ONCE },
+    { "optional", FORM_FLAG, ONCE },     { 0 }
 };
+static const member refuse_keys[] = { { "gguf", FORM_TEXT, ONCE },
+                                      { "hf", FORM_TEXT, ONCE },
+                                      { "unless", FORM_SCALARS, NEEDED },
+                                      { "because", FORM_TEXT, ONCE },
+                                      { 0 } };
 
 static const char *form_text(form f)
 {
@@ -104,10 +117,12 @@ static bool is_scalar(const weir_toml_node *node)
 {
     bool   flag;
     double number;
-    return is_text(node) || weir_toml_bool(node, &flag) || (weir_toml_float(node, &number) && isfinite(number));
+    return is_text(node) || weir_toml_bool(node, &flag) ||
+           (weir_toml_float(node, &number) && isfinite(number));
 }
 
-static bool all_children(const weir_toml_node *node, size_t most, bool (*fits)(const weir_toml_node *))
+static bool all_children(const weir_toml_node *node, size_t most,
+                         bool (*fits)(const weir_toml_node *))
 {
     const size_t n = weir_toml_size(node);
     for (size_t i = 0; i < n; i++) {
@@ -125,11 +140,13 @@ static bool fits(const weir_toml_node *node, form f)
     case FORM_TEXT: return is_text(node);
     case FORM_FLAG: return weir_toml_bool(node, &flag);
     case FORM_LIST: return type == WEIR_TOML_ARRAY && all_children(node, MAX_NAMES, is_text);
-    case FORM_NAMES: return is_text(node) || (type == WEIR_TOML_ARRAY && all_children(node, MAX_NAMES, is_text));
+    case FORM_NAMES:
+        return is_text(node) || (type == WEIR_TOML_ARRAY && all_children(node, MAX_NAMES, is_text));
     case FORM_WORDS: return type == WEIR_TOML_TABLE && all_children(node, MAX_NAMES, is_text);
     case FORM_DEFAULT: return is_text(node) || (weir_toml_float(node, &number) && isfinite(number));
     case FORM_SCALARS:
-        return is_scalar(node) || (type == WEIR_TOML_ARRAY && weir_toml_size(node) > 0 && all_children(node, MAX_NAMES, is_scalar));
+        return is_scalar(node) || (type == WEIR_TOML_ARRAY && weir_toml_size(node) > 0 &&
+                                   all_children(node, MAX_NAMES, is_scalar));
     }
     return false;
 }
@@ -143,7 +160,10 @@ static const char *place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, 
     return out;
 }
 
-static const char *shown(char out[80], const char *text) { return weir_printable(out, 80, text, strlen(text)); }
+static const char *shown(char out[80], const char *text)
+{
+    return weir_printable(out, 80, text, strlen(text));
+}
 
 typedef const char *(*name_list)(const void *names, size_t index); /* NULL past the last */
 
@@ -170,17 +190,22 @@ static bool is_listed(const char *name, name_list at, const void *names)
 }
 
 /* `what` says what kind of name it is. */
-static weir_status unknown(const checker *c, const weir_toml_node *node, const char *where, const char *what, const char *name,
-                           name_list list, const void *names)
+static weir_status unknown(const checker *c, const weir_toml_node *node, const char *where,
+                           const char *what, const char *name, name_list list, const void *names)
 {
     char at[2 * TEXT_LENGTH], text[80];
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'", place(at, node, where), what,
-                          shown(text, name), nearest(name, list, names));
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'",
+                          place(at, node, where), what, shown(text, name),
+                          nearest(name, list, names));
 }
 
-static const char *member_at(const void *names, size_t index) { return ((const member *)names)[index].name; }
+static const char *member_at(const void *names, size_t index)
+{
+    return ((const member *)names)[index].name;
+}
 
-static weir_status check_value(const checker *c, const weir_toml_node *value, const char *where, const member *m)
+static weir_status check_value(const checker *c, const weir_toml_node *value, const char *where,
+                               const member *m)
 {
     char       at[2 * TEXT_LENGTH];
     const bool differs = (m->how & DIFFERS) != 0 && weir_toml_type_of(value) == WEIR_TOML_TABLE;
@@ -188,23 +213,28 @@ static weir_status check_value(const checker *c, const weir_toml_node *value, co
         const char                 *key;
         const weir_toml_node *const part = weir_toml_at(value, i, &key);
         if (strcmp(key, "gguf") != 0 && strcmp(key, "hf") != 0)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }", place(at, part, where),
-                                  m->name);
+            return weir_error_set(c->error, WEIR_ECONFIG,
+                                  "%s %s: a value by container is { gguf = .., hf = .. }",
+                                  place(at, part, where), m->name);
         if (!fits(part, m->form))
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: %s must be %s", place(at, part, where), m->name, key, form_text(m->form));
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: %s must be %s",
+                                  place(at, part, where), m->name, key, form_text(m->form));
     }
     if (differs || fits(value, m->form)) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s", place(at, value, where), m->name, form_text(m->form),
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s", place(at, value, where),
+                          m->name, form_text(m->form),
                           (m->how & DIFFERS) != 0 ? ", or { gguf = .., hf = .. } of these" : "");
 }
 
 /* Keys and types of a table; NULL passes. */
-static weir_status check_members(const checker *c, const weir_toml_node *table, const char *where, const member *known)
+static weir_status check_members(const checker *c, const weir_toml_node *table, const char *where,
+                                 const member *known)
 {
     char at[2 * TEXT_LENGTH];
     if (table == NULL) return WEIR_OK;
     if (weir_toml_type_of(table) != WEIR_TOML_TABLE)
-        return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s", place(at, table, where),
+        return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s",
+                              place(at, table, where),
                               weir_toml_type_name(weir_toml_type_of(table)));
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         const char                 *key;
@@ -216,15 +246,20 @@ static weir_status check_members(const checker *c, const weir_toml_node *table, 
     }
     for (const member *m = known; m->name != NULL; m++) {
         if ((m->how & NEEDED) != 0 && weir_toml_get(table, m->name) == NULL)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s is missing", place(at, table, where), m->name);
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s is missing",
+                                  place(at, table, where), m->name);
     }
     return WEIR_OK;
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
-static const char *const tables[] = { "arch", "shape", "rope", "layers", "block", "ffn", "tensor", "refuse", NULL };
+static const char *const tables[] = { "arch", "shape",  "rope",   "layers", "block",
+                                      "ffn",  "tensor", "refuse", NULL };
 
-static const char *text_at(const void *names, size_t index) { return ((const char *const *)names)[index]; }
+static const char *text_at(const void *names, size_t index)
+{
+    return ((const char *const *)names)[index];
+}
 
 /* Those that the file has. */
 static weir_status check_own_tables(const checker *c)
@@ -234,12 +269,15 @@ static weir_status check_own_tables(const checker *c)
         const weir_toml_node *const table = weir_toml_at(c->arch->root, i, &key);
         char                        text[80], at[2 * TEXT_LENGTH];
         if (!is_listed(key, text_at, tables))
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s: unknown table [%s]; the nearest is [%s]", c->arch->file, shown(text, key),
-                                  nearest(key, text_at, tables));
-        const weir_toml_type wanted = strcmp(key, "refuse") == 0 ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
+            return weir_error_set(c->error, WEIR_ECONFIG,
+                                  "%s: unknown table [%s]; the nearest is [%s]", c->arch->file,
+                                  shown(text, key), nearest(key, text_at, tables));
+        const weir_toml_type wanted =
+            strcmp(key, "refuse") == 0 ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
         if (weir_toml_type_of(table) != wanted)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s must be %s", place(at, table, key),
-                                  wanted == WEIR_TOML_ARRAY ? "an array of tables, written [[refuse]]" : "a table");
+            return weir_error_set(
+                c->error, WEIR_ECONFIG, "%s must be %s", place(at, table, key),
+                wanted == WEIR_TOML_ARRAY ? "an array of tables, written [[refuse]]" : "a table");
     }
     return WEIR_OK;
 }
@@ -249,7 +287,8 @@ static weir_status check_all_tables(const checker *c)
     for (size_t k = 0; tables[k] != NULL; k++) {
         const bool may_miss = strcmp(tables[k], "rope") == 0 || strcmp(tables[k], "refuse") == 0;
         if (!may_miss && weir_toml_get(c->arch->root, tables[k]) == NULL)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s: table [%s] is missing", c->arch->file, tables[k]);
+            return weir_error_set(c->error, WEIR_ECONFIG, "%s: table [%s] is missing",
+                                  c->arch->file, tables[k]);
     }
     return WEIR_OK;
 }
@@ -259,10 +298,14 @@ static const weir_toml_node *get(const checker *c, const char *table, const char
     return weir_toml_get(weir_toml_get(c->arch->root, table), key);
 }
 
-static const char *shape_at(const void *names, size_t index) { return (void)names, weir_shape_name(index); }
+static const char *shape_at(const void *names, size_t index)
+{
+    return (void)names, weir_shape_name(index);
+}
 
 /* A shape that the entry at `index` refers to must stand above it: those below are not read yet. */
-static weir_status check_reference(const checker *c, const weir_toml_node *node, size_t index, const char *other, size_t length)
+static weir_status check_reference(const checker *c, const weir_toml_node *node, size_t index,
+                                   const char *other, size_t length)
 {
     const weir_toml_node *const table = weir_toml_get(c->arch->root, "shape");
     const char                 *name, *key;
@@ -277,18 +320,23 @@ static weir_status check_reference(const checker *c, const weir_toml_node *node,
     }
     (void)weir_printable(text, sizeof text, other, length);
     if (is_below)
-        return weir_error_set(c->error, WEIR_ECONFIG, "%s %s refers to %s, which must stand above it", place(at, node, "shape"), name,
-                              text);
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s, which %s needs", place(at, node, "shape"), text, name);
+        return weir_error_set(c->error, WEIR_ECONFIG,
+                              "%s %s refers to %s, which must stand above it",
+                              place(at, node, "shape"), name, text);
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s, which %s needs",
+                          place(at, node, "shape"), text, name);
 }
 
 /* "SHAPE" or "SHAPE / SHAPE". */
 static weir_status check_references(const checker *c, const weir_toml_node *node, size_t index)
 {
-    const char *const text = weir_toml_string(node, NULL), *const slash = text != NULL ? strstr(text, " / ") : NULL;
+    const char *const text = weir_toml_string(node, NULL), *const slash = text != NULL
+                                                                              ? strstr(text, " / ")
+                                                                              : NULL;
     if (text == NULL) return WEIR_OK;
     if (slash != NULL) WEIR_TRY(check_reference(c, node, index, slash + 3, strlen(slash + 3)));
-    return check_reference(c, node, index, text, slash != NULL ? (size_t)(slash - text) : strlen(text));
+    return check_reference(c, node, index, text,
+                           slash != NULL ? (size_t)(slash - text) : strlen(text));
 }
 
 static weir_status check_shape(const checker *c)
@@ -298,7 +346,8 @@ static weir_status check_shape(const checker *c)
         const char                 *name;
         const weir_toml_node *const source = weir_toml_at(table, i, &name);
         char                        where[120];
-        if (!is_listed(name, shape_at, NULL)) return unknown(c, source, "shape", "shape", name, shape_at, NULL);
+        if (!is_listed(name, shape_at, NULL))
+            return unknown(c, source, "shape", "shape", name, shape_at, NULL);
         (void)snprintf(where, sizeof where, "shape] [%s", name);
         WEIR_TRY(check_members(c, source, where, shape_keys));
         WEIR_TRY(check_references(c, weir_toml_get(source, "hf_times"), i));
@@ -318,7 +367,8 @@ static const char *key_at(const void *table, size_t index)
 static weir_status check_names_block(const checker *c, const weir_toml_node *node)
 {
     const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
-    for (size_t i = 0; node != NULL && i < weir_toml_size(node); i++) WEIR_TRY(check_names_block(c, weir_toml_at(node, i, NULL)));
+    for (size_t i = 0; node != NULL && i < weir_toml_size(node); i++)
+        WEIR_TRY(check_names_block(c, weir_toml_at(node, i, NULL)));
     const char *const name = weir_toml_string(node, NULL);
     if (name == NULL || weir_toml_get(blocks, name) != NULL) return WEIR_OK;
     return unknown(c, node, "layers", "block", name, key_at, blocks);
@@ -332,8 +382,10 @@ static weir_status check_layers(const checker *c)
         const char                 *key;
         const weir_toml_node *const node = weir_toml_at(table, i, &key);
         if (strcmp(key, "pattern") == 0) {
-            if (weir_toml_type_of(node) != WEIR_TOML_ARRAY || weir_toml_size(node) == 0 || !all_children(node, MAX_PATTERN, is_text))
-                return weir_error_set(c->error, WEIR_ECONFIG, "%s pattern: must be a list of 1 to %d names of blocks",
+            if (weir_toml_type_of(node) != WEIR_TOML_ARRAY || weir_toml_size(node) == 0 ||
+                !all_children(node, MAX_PATTERN, is_text))
+                return weir_error_set(c->error, WEIR_ECONFIG,
+                                      "%s pattern: must be a list of 1 to %d names of blocks",
                                       place(at, node, "layers"), (int)MAX_PATTERN);
             WEIR_TRY(check_names_block(c, node));
         } else if (strcmp(key, "mask") == 0) {
@@ -368,15 +420,18 @@ static const char *differential_key_at(const void *memory, size_t index)
 }
 
 /* A value, or one for each container. */
-static weir_status check_option(const checker *c, const weir_toml_node *value, const char *where, const weir_coda_option *option)
+static weir_status check_option(const checker *c, const weir_toml_node *value, const char *where,
+                                const weir_coda_option *option)
 {
     weir_coda_options nowhere = weir_coda_options_default();
     char              at[2 * TEXT_LENGTH];
     if (weir_toml_type_of(value) == WEIR_TOML_TABLE) {
-        const weir_toml_node *const gguf = weir_toml_get(value, "gguf"), *const hf = weir_toml_get(value, "hf");
+        const weir_toml_node *const gguf = weir_toml_get(value, "gguf"), *const hf = weir_toml_get(
+                                                                             value, "hf");
         if (weir_toml_size(value) != (size_t)(gguf != NULL) + (size_t)(hf != NULL))
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: a value by container is { gguf = .., hf = .. }", place(at, value, where),
-                                  option->name);
+            return weir_error_set(c->error, WEIR_ECONFIG,
+                                  "%s %s: a value by container is { gguf = .., hf = .. }",
+                                  place(at, value, where), option->name);
         if (gguf != NULL) WEIR_TRY(check_option(c, gguf, where, option));
         return hf != NULL ? check_option(c, hf, where, option) : WEIR_OK;
     }
@@ -384,7 +439,8 @@ static weir_status check_option(const checker *c, const weir_toml_node *value, c
     return weir_error_prefix(c->error, WEIR_ECONFIG, "%s", place(at, value, where));
 }
 
-static weir_status check_differential(const checker *c, const weir_toml_node *block, const char *where, bool has_memory)
+static weir_status check_differential(const checker *c, const weir_toml_node *block,
+                                      const char *where, bool has_memory)
 {
     for (size_t i = 0; i < weir_toml_size(block); i++) {
         const char                   *key;
@@ -392,8 +448,10 @@ static weir_status check_differential(const checker *c, const weir_toml_node *bl
         const weir_coda_option *const option = weir_coda_option_find(key, has_memory);
         const member                 *m = differential_keys;
         while (m->name != NULL && strcmp(m->name, key) != 0) m++;
-        if (m->name == NULL && option == NULL) return unknown(c, value, where, "key", key, differential_key_at, has_memory ? c : NULL);
-        WEIR_TRY(option != NULL ? check_option(c, value, where, option) : check_value(c, value, where, m));
+        if (m->name == NULL && option == NULL)
+            return unknown(c, value, where, "key", key, differential_key_at, has_memory ? c : NULL);
+        WEIR_TRY(option != NULL ? check_option(c, value, where, option)
+                                : check_value(c, value, where, m));
     }
     return WEIR_OK;
 }
@@ -406,10 +464,12 @@ static weir_status check_blocks(const checker *c)
         const weir_toml_node *const block = weir_toml_at(blocks, i, &name);
         char                        where[120], text[80];
         (void)snprintf(where, sizeof where, "block.%s", shown(text, name));
-        const weir_block *const in_gguf = weir_arch_differential(block, WEIR_CONTAINER_GGUF), *const in_hf = weir_arch_differential(
-                                                                                                  block, WEIR_CONTAINER_SAFETENSORS);
+        const weir_block *const        in_gguf = weir_arch_differential(block, WEIR_CONTAINER_GGUF),
+                                *const in_hf =
+                                    weir_arch_differential(block, WEIR_CONTAINER_SAFETENSORS);
         if (in_gguf != NULL || in_hf != NULL)
-            WEIR_TRY(check_differential(c, block, where, in_gguf == &weir_block_coda || in_hf == &weir_block_coda));
+            WEIR_TRY(check_differential(c, block, where,
+                                        in_gguf == &weir_block_coda || in_hf == &weir_block_coda));
         else
             WEIR_TRY(check_members(c, block, where, block_keys));
     }
@@ -418,7 +478,9 @@ static weir_status check_blocks(const checker *c)
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------------ */
 /* What the model itself binds (bind.c), besides the slots of its blocks. */
-static const char *const model_slots[] = { "embed", "norm", "output", "rope.factors", "layer.mixer_norm", "layer.ffn_norm" };
+static const char *const model_slots[] = {
+    "embed", "norm", "output", "rope.factors", "layer.mixer_norm", "layer.ffn_norm"
+};
 
 static const char *slot_at(const void *names, size_t index)
 {
@@ -436,7 +498,8 @@ static const char *slot_at(const void *names, size_t index)
 
 static bool is_per_layer(const char *slot)
 {
-    return strcmp(slot, "embed") != 0 && strcmp(slot, "norm") != 0 && strcmp(slot, "output") != 0 && strcmp(slot, "rope.factors") != 0;
+    return strcmp(slot, "embed") != 0 && strcmp(slot, "norm") != 0 && strcmp(slot, "output") != 0 &&
+           strcmp(slot, "rope.factors") != 0;
 }
 
 /* `or` takes another slot's own names: one step, so that there is no way round in a circle. */
@@ -448,7 +511,8 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
     if (other == NULL) return WEIR_OK;
     const weir_toml_node *const instead = get(c, "tensor", other);
     const char                 *wrong = NULL;
-    if (!is_listed(other, slot_at, NULL)) return unknown(c, node, "tensor", "slot after or", other, slot_at, NULL);
+    if (!is_listed(other, slot_at, NULL))
+        return unknown(c, node, "tensor", "slot after or", other, slot_at, NULL);
     if (strcmp(other, slot) == 0)
         wrong = "is the slot itself";
     else if (instead == NULL)
@@ -458,7 +522,8 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
     else if (is_per_layer(slot) != is_per_layer(other))
         wrong = "belongs to layers where this one does not, or the other way round";
     if (wrong == NULL) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s", place(at, node, "tensor"), slot, shown(text, other), wrong);
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s",
+                          place(at, node, "tensor"), slot, shown(text, other), wrong);
 }
 
 static weir_status check_tensors(const checker *c)
@@ -468,7 +533,8 @@ static weir_status check_tensors(const checker *c)
         const char                 *slot;
         const weir_toml_node *const entry = weir_toml_at(table, i, &slot);
         char                        where[120];
-        if (!is_listed(slot, slot_at, NULL)) return unknown(c, entry, "tensor", "slot", slot, slot_at, NULL);
+        if (!is_listed(slot, slot_at, NULL))
+            return unknown(c, entry, "tensor", "slot", slot, slot_at, NULL);
         (void)snprintf(where, sizeof where, "tensor] [\"%s\"", slot);
         if (fits(entry, FORM_NAMES)) continue; /* the same names in both containers */
         WEIR_TRY(check_members(c, entry, where, tensor_keys));
@@ -486,7 +552,9 @@ static weir_status check_refuse(const checker *c)
         char                        at[2 * TEXT_LENGTH];
         WEIR_TRY(check_members(c, rule, "refuse", refuse_keys));
         if (weir_toml_get(rule, "gguf") == NULL && weir_toml_get(rule, "hf") == NULL)
-            return weir_error_set(c->error, WEIR_ECONFIG, "%s names no setting: add gguf = KEY or hf = PATH", place(at, rule, "refuse"));
+            return weir_error_set(c->error, WEIR_ECONFIG,
+                                  "%s names no setting: add gguf = KEY or hf = PATH",
+                                  place(at, rule, "refuse"));
     }
     return WEIR_OK;
 }
@@ -497,7 +565,8 @@ weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error)
     const weir_toml_node *const table = weir_toml_get(arch->root, "arch");
     char                        at[2 * TEXT_LENGTH];
     WEIR_TRY(check_own_tables(&c));
-    if (table == NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: table [arch] is missing", arch->file);
+    if (table == NULL)
+        return weir_error_set(error, WEIR_ECONFIG, "%s: table [arch] is missing", arch->file);
     WEIR_TRY(check_members(&c, table, "arch", arch_keys));
     if (weir_toml_get(table, "match") == NULL && weir_toml_get(table, "base") == NULL)
         return weir_error_set(error, WEIR_ECONFIG, "%s match is missing", place(at, table, "arch"));

@@ -11,4 +11,6 @@ WEIR_MUST_CHECK weir_status weir_arch_check(const weir_arch *arch, weir_error *e
 const weir_block *weir_arch_differential(const weir_toml_node *block, weir_container container);
 
 /* arch_refuse.c: [[refuse]] against a checkpoint. EUNSUPPORTED names the setting, its value and what is computed instead. */
-WEIR_MUST_CHECK weir_status weir_arch_check_refusals(const weir_arch *arch, const weir_tensor_directory *directory, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_arch_check_refusals(const weir_arch             *arch,
+                                                     const weir_tensor_directory *directory,
+                                                     weir_error                  *error);

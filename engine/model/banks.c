@@ -3,15 +3,20 @@
 static const struct {
     const char *name, *help;
 } texts[WEIR_BANKS_COUNTS] = {
-    [WEIR_BANKS_EVICTIONS] = { "evictions", "Rows that left the rings of layers with memory of fixed size." },
-    [WEIR_BANKS_GATED_OUT] = { "gated_out", "Of the rows that exact banks judged, those below their gate." },
+    [WEIR_BANKS_EVICTIONS] = { "evictions",
+                               "Rows that left the rings of layers with memory of fixed size." },
+    [WEIR_BANKS_GATED_OUT] = { "gated_out",
+                               "Of the rows that exact banks judged, those below their gate." },
     [WEIR_BANKS_EXACT_HITS] = { "exact_hits", "Rows like one that an exact bank has." },
     [WEIR_BANKS_EXACT_INSERTS] = { "exact_inserts", "Rows that exact banks kept as they came." },
-    [WEIR_BANKS_EXACT_OVERWRITES] = { "exact_overwrites", "Writes of exact banks, replaced hits too." },
+    [WEIR_BANKS_EXACT_OVERWRITES] = { "exact_overwrites",
+                                      "Writes of exact banks, replaced hits too." },
     [WEIR_BANKS_SUMMARY_UPDATES] = { "summary_updates", "Blends into prototypes." },
     [WEIR_BANKS_SUMMARY_FOUNDED] = { "summary_founded", "Prototypes that began." },
-    [WEIR_BANKS_EXACT_FRUSTRATED] = { "exact_frustrated", "New rows that found no slot of an exact bank." },
-    [WEIR_BANKS_SUMMARY_FRUSTRATED] = { "summary_frustrated", "Times that all open prototypes of a layer were in use." },
+    [WEIR_BANKS_EXACT_FRUSTRATED] = { "exact_frustrated",
+                                      "New rows that found no slot of an exact bank." },
+    [WEIR_BANKS_SUMMARY_FRUSTRATED] = { "summary_frustrated",
+                                        "Times that all open prototypes of a layer were in use." },
     [WEIR_BANKS_EXACT_OPENED] = { "exact_opened", "Slots of exact banks that became open." },
     [WEIR_BANKS_SUMMARY_OPENED] = { "summary_opened", "Prototypes that became open." },
 };
@@ -28,8 +33,10 @@ int64_t weir_banks_live(const weir_banks *banks)
 
 int64_t weir_banks_evicted(const weir_banks *banks)
 {
-    const int64_t n = banks->n_layers > 0 ? banks->n_rows / banks->n_layers - weir_banks_live(banks) : 0;
-    return n > 0 ? n : 0; /* states that were merged also hold rows of a text that they do not count */
+    const int64_t n =
+        banks->n_layers > 0 ? banks->n_rows / banks->n_layers - weir_banks_live(banks) : 0;
+    return n > 0 ? n
+                 : 0; /* states that were merged also hold rows of a text that they do not count */
 }
 
 static void add_part(weir_banks_part *sum, const weir_banks_part *part)
@@ -52,5 +59,6 @@ void weir_banks_add(weir_banks *sum, const weir_banks *banks)
 void weir_banks_add_counts_since(weir_banks *sum, const weir_banks *banks, const weir_banks *before)
 {
     if (banks->n_rows < before->n_rows) return;
-    for (int i = 0; i < WEIR_BANKS_COUNTS; i++) sum->counts[i] += banks->counts[i] - before->counts[i];
+    for (int i = 0; i < WEIR_BANKS_COUNTS; i++)
+        sum->counts[i] += banks->counts[i] - before->counts[i];
 }

@@ -44,7 +44,8 @@ int64_t weir_banks_evicted(const weir_banks *banks);
 
 void weir_banks_add(weir_banks *sum, const weir_banks *banks);
 /* What was counted since `before`, which is of the same text; nothing if the text has begun anew. */
-void weir_banks_add_counts_since(weir_banks *sum, const weir_banks *banks, const weir_banks *before);
+void weir_banks_add_counts_since(weir_banks *sum, const weir_banks *banks,
+                                 const weir_banks *before);
 
 #ifdef __cplusplus
 }

@@ -41,13 +41,15 @@ static void expand(char *out, size_t size, const char *pattern, int64_t layer)
         (void)snprintf(out, size, "%.*s%" PRId64 "%s", (int)(at - pattern), pattern, layer, at + 3);
 }
 
-static const weir_tensor *find_name(const binder *b, const weir_tensor_directory *directory, const char *pattern, int64_t layer)
+static const weir_tensor *find_name(const binder *b, const weir_tensor_directory *directory,
+                                    const char *pattern, int64_t layer)
 {
     char name[NAME_LENGTH], full[2 * NAME_LENGTH];
     expand(name, sizeof name, pattern, layer);
     const weir_tensor *tensor = weir_tensor_directory_find(directory, name);
     if (tensor != NULL || b->container == WEIR_CONTAINER_GGUF) return tensor;
-    const weir_toml_node *const prefixes = weir_toml_get(weir_toml_get(b->model->arch->root, "arch"), "prefixes");
+    const weir_toml_node *const prefixes =
+        weir_toml_get(weir_toml_get(b->model->arch->root, "arch"), "prefixes");
     for (size_t i = 0; tensor == NULL && prefixes != NULL && i < weir_toml_size(prefixes); i++) {
         const char *const prefix = weir_toml_string(weir_toml_at(prefixes, i, NULL), NULL);
         (void)snprintf(full, sizeof full, "%s%s", prefix != NULL ? prefix : "", name);
@@ -57,14 +59,16 @@ static const weir_tensor *find_name(const binder *b, const weir_tensor_directory
 }
 
 /* NAME or [NAMES]; *wanted (may be NULL) is the first name, for messages. */
-static const weir_tensor *find_names(const binder *b, const weir_tensor_directory *directory, const weir_toml_node *names, int64_t layer,
+static const weir_tensor *find_names(const binder *b, const weir_tensor_directory *directory,
+                                     const weir_toml_node *names, int64_t layer,
                                      const char **wanted)
 {
     if (names == NULL) return NULL;
     const bool         is_list = weir_toml_type_of(names) == WEIR_TOML_ARRAY;
     const weir_tensor *tensor = NULL;
     for (size_t i = 0; tensor == NULL && i < (is_list ? weir_toml_size(names) : 1); i++) {
-        const char *const name = weir_toml_string(is_list ? weir_toml_at(names, i, NULL) : names, NULL);
+        const char *const name =
+            weir_toml_string(is_list ? weir_toml_at(names, i, NULL) : names, NULL);
         if (name == NULL) continue;
         if (wanted != NULL && i == 0) *wanted = name;
         tensor = find_name(b, directory, name, layer);
@@ -77,11 +81,14 @@ static void mark_used(binder *b, const weir_tensor *tensor)
     const weir_model *const model = b->model;
     const bool              is_own = weir_model_directory_of(model, tensor) == model->directory;
     const size_t            before = is_own ? 0 : weir_tensor_directory_count(model->directory);
-    model->used[before + (size_t)(tensor - weir_tensor_directory_at(is_own ? model->directory : model->adapter, 0))] = true;
+    model->used[before + (size_t)(tensor - weir_tensor_directory_at(
+                                               is_own ? model->directory : model->adapter, 0))] =
+        true;
 }
 
 /* Under the names of this container, the adapter's before the checkpoint's; the adapter may also have names of its own. */
-static const weir_tensor *find_tensor(binder *b, const weir_toml_node *entry, int64_t layer, const char **wanted)
+static const weir_tensor *find_tensor(binder *b, const weir_toml_node *entry, int64_t layer,
+                                      const char **wanted)
 {
     const weir_toml_node *const names = weir_arch_choice(entry, b->container);
     const weir_tensor *const    base = find_names(b, b->model->directory, names, layer, wanted);
@@ -96,11 +103,14 @@ static const weir_tensor *find_tensor(binder *b, const weir_toml_node *entry, in
 static transform transform_of(binder *b, const weir_toml_node *entry, const char *slot)
 {
     const char *const text =
-        weir_toml_string(weir_toml_get(entry, b->container == WEIR_CONTAINER_GGUF ? "gguf_transform" : "hf_transform"), NULL);
+        weir_toml_string(weir_toml_get(entry, b->container == WEIR_CONTAINER_GGUF ? "gguf_transform"
+                                                                                  : "hf_transform"),
+                         NULL);
     if (text == NULL) return TRANSFORM_NONE;
     if (strcmp(text, "one_plus") == 0) return TRANSFORM_ONE_PLUS;
     if (strcmp(text, "neg_exp") == 0) return TRANSFORM_NEG_EXP;
-    problem(b, "%s: [tensor] \"%s\" has an unknown transform '%s'", b->model->arch->file, slot, text);
+    problem(b, "%s: [tensor] \"%s\" has an unknown transform '%s'", b->model->arch->file, slot,
+            text);
     return TRANSFORM_NONE;
 }
 
@@ -125,14 +135,18 @@ static void describe_shape(char *out, size_t size, const weir_tensor *tensor)
         n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "", tensor->shape[i]);
 }
 
-static void add_matrix(binder *b, const weir_tensor *tensor, int64_t rows, int64_t cols, const weir_weight **slot)
+static void add_matrix(binder *b, const weir_tensor *tensor, int64_t rows, int64_t cols,
+                       const weir_weight **slot)
 {
     weir_model *const        model = b->model;
-    const weir_matrix_source source = { .data = tensor->data, .n_out = rows, .n_in = cols, .dtype = tensor->dtype };
-    weir_error               reason = { 0 };
+    const weir_matrix_source source = {
+        .data = tensor->data, .n_out = rows, .n_in = cols, .dtype = tensor->dtype
+    };
+    weir_error reason = { 0 };
     WEIR_ASSERT(model->n_matrices < model->max_matrices);
     bound_matrix *const matrix = &model->matrices[model->n_matrices];
-    if (weir_weight_plan(&matrix->weight, model->stream, &source, model->activations, &reason) != WEIR_OK) {
+    if (weir_weight_plan(&matrix->weight, model->stream, &source, model->activations, &reason) !=
+        WEIR_OK) {
         problem(b, "tensor %s: %s", tensor->name, reason.text);
         return;
     }
@@ -157,7 +171,8 @@ typedef struct wanted {
 } wanted;
 
 /* The tensor of a slot, or of the slot that its entry names with `or`. */
-static const weir_tensor *find_slot(binder *b, const wanted *w, const weir_toml_node *entry, const char **name)
+static const weir_tensor *find_slot(binder *b, const wanted *w, const weir_toml_node *entry,
+                                    const char **name)
 {
     const weir_tensor *const tensor = find_tensor(b, entry, w->layer, name);
     const char *const        instead = weir_toml_string(weir_toml_get(entry, "or"), NULL);
@@ -170,8 +185,9 @@ static void report_missing(binder *b, const wanted *w, const char *name)
     const char *const file = b->model->arch->file;
     char              full[NAME_LENGTH];
     if (name == NULL) {
-        problem(b, "%s: [tensor] has no %s name for \"%s\", which every checkpoint must have: add it", file,
-                b->container == WEIR_CONTAINER_GGUF ? "gguf" : "hf", w->slot);
+        problem(b,
+                "%s: [tensor] has no %s name for \"%s\", which every checkpoint must have: add it",
+                file, b->container == WEIR_CONTAINER_GGUF ? "gguf" : "hf", w->slot);
         return;
     }
     expand(full, sizeof full, name, w->layer);
@@ -200,7 +216,8 @@ static const weir_tensor *take(binder *b, const wanted *w, transform *change)
     if (!has_shape(tensor, w->rows, w->cols)) {
         char shape[128];
         describe_shape(shape, sizeof shape, tensor);
-        problem(b, "tensor %s is [%s], want [%" PRId64 ", %" PRId64 "]", tensor->name, shape, w->rows, w->cols);
+        problem(b, "tensor %s is [%s], want [%" PRId64 ", %" PRId64 "]", tensor->name, shape,
+                w->rows, w->cols);
         return NULL;
     }
     *change = transform_of(b, entry, w->slot);
@@ -212,19 +229,24 @@ static void bind_vector(binder *b, const wanted *w, const float **slot)
     transform                change = TRANSFORM_NONE;
     const weir_tensor *const tensor = take(b, w, &change);
     if (tensor != NULL || w->has_initial)
-        add_vector(
-            b, &(bound_vector){ .slot = slot, .tensor = tensor, .count = w->rows * w->cols, .transform = change, .initial = w->initial });
+        add_vector(b, &(bound_vector){ .slot = slot,
+                                       .tensor = tensor,
+                                       .count = w->rows * w->cols,
+                                       .transform = change,
+                                       .initial = w->initial });
 }
 
 static void bind_matrix(binder *b, const wanted *w, const weir_weight **slot)
 {
     transform                change = TRANSFORM_NONE;
     const weir_tensor *const tensor = take(b, w, &change);
-    if (tensor != NULL && change != TRANSFORM_NONE) problem(b, "tensor %s: a matrix cannot be transformed", tensor->name);
+    if (tensor != NULL && change != TRANSFORM_NONE)
+        problem(b, "tensor %s: a matrix cannot be transformed", tensor->name);
     if (tensor != NULL) add_matrix(b, tensor, w->rows, w->cols, slot);
 }
 
-static void bind_block(binder *b, const weir_block *block, const weir_block_options *options, int64_t layer, void *weights)
+static void bind_block(binder *b, const weir_block *block, const weir_block_options *options,
+                       int64_t layer, void *weights)
 {
     for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
         if (slot->wanted != NULL && !slot->wanted(options)) continue;
@@ -248,9 +270,11 @@ static void bind_layer(binder *b, int64_t index)
 {
     layer *const  l = &b->model->layers[index];
     const int64_t d = b->model->shape.d_model;
-    bind_vector(b, &(wanted){ .slot = "layer.mixer_norm", .layer = index, .rows = d, .cols = 1 }, &l->mixer_norm);
+    bind_vector(b, &(wanted){ .slot = "layer.mixer_norm", .layer = index, .rows = d, .cols = 1 },
+                &l->mixer_norm);
     bind_block(b, l->mixer, &l->options, index, l->mixer_weights);
-    bind_vector(b, &(wanted){ .slot = "layer.ffn_norm", .layer = index, .rows = d, .cols = 1 }, &l->ffn_norm);
+    bind_vector(b, &(wanted){ .slot = "layer.ffn_norm", .layer = index, .rows = d, .cols = 1 },
+                &l->ffn_norm);
     bind_block(b, l->ffn, &l->options, index, l->ffn_weights);
 }
 
@@ -265,16 +289,20 @@ static void bind_embedding(binder *b)
         return;
     }
     mark_used(b, tensor);
-    if (tensor->n_dims != 2 || tensor->shape[1] != b->model->shape.d_model || tensor->shape[0] > INT32_MAX) {
+    if (tensor->n_dims != 2 || tensor->shape[1] != b->model->shape.d_model ||
+        tensor->shape[0] > INT32_MAX) {
         char shape[128];
         describe_shape(shape, sizeof shape, tensor);
-        problem(b, "tensor %s is [%s], want [vocabulary, %" PRId64 "]", tensor->name, shape, b->model->shape.d_model);
+        problem(b, "tensor %s is [%s], want [vocabulary, %" PRId64 "]", tensor->name, shape,
+                b->model->shape.d_model);
         return;
     }
     weir_meta size;
-    if (b->container == WEIR_CONTAINER_SAFETENSORS && weir_tensor_directory_meta(b->model->directory, "vocab_size", &size) &&
+    if (b->container == WEIR_CONTAINER_SAFETENSORS &&
+        weir_tensor_directory_meta(b->model->directory, "vocab_size", &size) &&
         !(size.type == WEIR_META_INT && size.integer == tensor->shape[0]))
-        problem(b, "tensor %s has %" PRId64 " rows, but config.json another vocab_size", tensor->name, tensor->shape[0]);
+        problem(b, "tensor %s has %" PRId64 " rows, but config.json another vocab_size",
+                tensor->name, tensor->shape[0]);
     b->model->embedding = tensor;
     b->model->shape.n_vocab = tensor->shape[0];
 }
@@ -283,12 +311,15 @@ static void bind_embedding(binder *b)
 static void check_adapter(binder *b)
 {
     const weir_model *const model = b->model;
-    const size_t            n = weir_tensor_directory_count(model->adapter), before = weir_tensor_directory_count(model->directory);
+    const size_t            n = weir_tensor_directory_count(model->adapter),
+                 before = weir_tensor_directory_count(model->directory);
     for (size_t i = 0; i < n; i++) {
         if (model->used[before + i]) return;
     }
-    problem(b, "adapter %s: the architecture has a place for none of its %zu tensors, the first is %s",
-            weir_tensor_directory_path(model->adapter), n, n > 0 ? weir_tensor_directory_at(model->adapter, 0)->name : "missing");
+    problem(b,
+            "adapter %s: the architecture has a place for none of its %zu tensors, the first is %s",
+            weir_tensor_directory_path(model->adapter), n,
+            n > 0 ? weir_tensor_directory_at(model->adapter, 0)->name : "missing");
 }
 
 weir_status weir_bind_tensors(weir_model *model, weir_error *error)
@@ -299,18 +330,28 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
     bind_embedding(&b);
     if (b.n_problems == 0) {
         const weir_shape *const shape = &model->shape;
-        bind_vector(&b, &(wanted){ .slot = "norm", .rows = shape->d_model, .cols = 1 }, &model->output_norm);
-        bind_matrix(&b, &(wanted){ .slot = "output", .rows = shape->n_vocab, .cols = shape->d_model }, &model->output);
-        bind_vector(&b, &(wanted){ .slot = "rope.factors", .rows = shape->rotary_dim / 2, .cols = 1, .optional = true },
+        bind_vector(&b, &(wanted){ .slot = "norm", .rows = shape->d_model, .cols = 1 },
+                    &model->output_norm);
+        bind_matrix(&b,
+                    &(wanted){ .slot = "output", .rows = shape->n_vocab, .cols = shape->d_model },
+                    &model->output);
+        bind_vector(&b,
+                    &(wanted){ .slot = "rope.factors",
+                               .rows = shape->rotary_dim / 2,
+                               .cols = 1,
+                               .optional = true },
                     &model->rope_factors);
         for (int64_t i = 0; i < shape->n_layers; i++) bind_layer(&b, i);
     }
     if (b.n_problems == 0 && model->adapter != NULL) check_adapter(&b);
     weir_status status = WEIR_OK;
     if (b.n_problems > 0) {
-        if (b.n_problems > REPORTED_PROBLEMS) (void)!weir_buffer_format(&b.problems, "\n  and %zu more", b.n_problems - REPORTED_PROBLEMS);
-        status = weir_error_set(error, WEIR_EMISMATCH, "%s: does not fit architecture %s:%s", weir_tensor_directory_path(model->directory),
-                                model->arch->name, b.problems.data != NULL ? b.problems.data : "");
+        if (b.n_problems > REPORTED_PROBLEMS)
+            (void)!weir_buffer_format(&b.problems, "\n  and %zu more",
+                                      b.n_problems - REPORTED_PROBLEMS);
+        status = weir_error_set(error, WEIR_EMISMATCH, "%s: does not fit architecture %s:%s",
+                                weir_tensor_directory_path(model->directory), model->arch->name,
+                                b.problems.data != NULL ? b.problems.data : "");
     }
     weir_buffer_free(&b.problems);
     return status;
@@ -320,7 +361,8 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
 static bool pattern_matches(const char *pattern, const char *name, int64_t n_layers)
 {
     while (*pattern != '\0') {
-        const bool any = strncmp(pattern, "{i}", 3) == 0, beyond = strncmp(pattern, "{beyond}", 8) == 0;
+        const bool any = strncmp(pattern, "{i}", 3) == 0,
+                   beyond = strncmp(pattern, "{beyond}", 8) == 0;
         if (any || beyond) {
             if (!isdigit((unsigned char)*name)) return false;
             char *end;
@@ -336,8 +378,11 @@ static bool pattern_matches(const char *pattern, const char *name, int64_t n_lay
 
 bool weir_bind_skips(const weir_model *model, const char *name)
 {
-    const weir_toml_node *const skip = weir_toml_get(weir_toml_get(model->arch->root, "arch"), "skip");
-    const weir_toml_node *const list = skip != NULL ? weir_arch_choice(skip, weir_tensor_directory_container(model->directory)) : NULL;
+    const weir_toml_node *const skip =
+        weir_toml_get(weir_toml_get(model->arch->root, "arch"), "skip");
+    const weir_toml_node *const list =
+        skip != NULL ? weir_arch_choice(skip, weir_tensor_directory_container(model->directory))
+                     : NULL;
     for (size_t i = 0; list != NULL && i < weir_toml_size(list); i++) {
         const char *const pattern = weir_toml_string(weir_toml_at(list, i, NULL), NULL);
         if (pattern != NULL && pattern_matches(pattern, name, model->shape.n_layers)) return true;

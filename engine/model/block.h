@@ -15,13 +15,14 @@ extern "C" {
 
 /* [block.NAME] of an arch file. */
 typedef struct weir_block_options {
-    bool              q_gate;      /* q_proj rows are per head [query | gate]; out *= sigmoid(gate)     */
-    bool              qk_norm;     /* RMS norm per head on q and k before RoPE                          */
-    bool              window;      /* the shape's sliding window applies                                */
-    bool              tiled_heads; /* V head p reads K head p % Hk (GGUF order), else p / (Hv / Hk)     */
+    bool q_gate; /* q_proj rows are per head [query | gate]; out *= sigmoid(gate)     */
+    bool qk_norm; /* RMS norm per head on q and k before RoPE                          */
+    bool window; /* the shape's sliding window applies                                */
+    bool tiled_heads; /* V head p reads K head p % Hk (GGUF order), else p / (Hv / Hk)     */
     weir_rope_pairing rope;
     weir_coda_options coda;
-    weir_kv_format    state_format; /* of memory that holds keys and values; WEIR_KV_FORMAT_COUNT: kv.format has two */
+    weir_kv_format
+        state_format; /* of memory that holds keys and values; WEIR_KV_FORMAT_COUNT: kv.format has two */
 } weir_block_options;
 
 typedef enum weir_slot_kind {
@@ -41,23 +42,25 @@ typedef struct weir_slot {
     bool           optional;
     bool (*wanted)(const weir_block_options *options); /* NULL: always */
     double (*initial)(
-        const weir_block_options *options); /* of an optional vector: what its elements are when it is absent; NULL: it stays NULL */
+        const weir_block_options *
+            options); /* of an optional vector: what its elements are when it is absent; NULL: it stays NULL */
 } weir_slot;
 
 /* RoPE as the checkpoint's scaling left it. */
 typedef struct weir_rope_table {
     const float *frequencies; /* [rotary_dim / 2] */
-    float        magnitude;   /* on cos and sin   */
+    float        magnitude; /* on cos and sin   */
 } weir_rope_table;
 
 /* Where attention finds pages that are not in memory. A segment that has some comes in ranges of splits, from position 0 upwards: layers of the
  * model, in each of them its segments, and then once more those of which K is read again (weir_attention_watch_rereads), all ascending. Each range is
  * given back before the next is taken. */
 typedef struct weir_kv_range {
-    void *const *pages; /* [KV heads, page_stride] of this layer; those of the range's positions can be read */
-    int64_t      page_stride;
-    int32_t      first_split, end_split;
-    bool         is_last;
+    void *const *
+        pages; /* [KV heads, page_stride] of this layer; those of the range's positions can be read */
+    int64_t page_stride;
+    int32_t first_split, end_split;
+    bool    is_last;
 } weir_kv_range;
 typedef struct weir_kv_source {
     bool (*is_cold)(void *user, int64_t kv_layer, int32_t segment);
@@ -68,12 +71,15 @@ typedef struct weir_kv_source {
 
 /* Where attention leaves what whoever chooses among a sequence's rows has to see of them. NULL: not wanted. Layers with a sliding window are not seen. */
 typedef struct weir_attention_watch {
-    float  *logits; /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one query */
+    float *
+        logits; /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one query */
     float  *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
     int64_t stride;
-    float  *plain; /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm */
+    float *
+        plain; /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm */
     /* Called for each layer, in order. queries: [rows of the segment, n_heads, head_dim], rotated. */
-    void (*seen)(void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride);
+    void (*seen)(void *user, int64_t kv_layer, const float *queries, int64_t row_stride,
+                 int64_t head_stride);
     void *user;
 } weir_attention_watch;
 
@@ -103,47 +109,61 @@ typedef struct weir_recurrent_round {
 
 /* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's memory. */
 typedef struct weir_step {
-    weir_stream                       *stream;
-    const int32_t                     *positions; /* [n_rows] */
-    const weir_kv_segment             *kv; /* [n_kv], this layer's pages: heads of one length in a sequence are one segment */
-    const int32_t                     *kv_owner; /* [n_kv] the sequence, ascending                                           */
-    const weir_recurrent_round        *rounds; /* [n_rounds], this layer's state        */
-    const bool                        *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
-    weir_rope_table                    rope;
-    int64_t                            n_rows, n_segments, n_kv, n_rounds; /* n_segments: sequences */
-    const float                       *normed; /* [n_rows, d_model] input  */
-    float                             *mixed; /* [n_rows, d_model] output */
-    float                             *scratch; /* scratch_elements(n_rows) */
-    weir_kv_pair                       kv_format; /* of this layer's pages */
-    weir_kv_sinks                      sinks; /* but the first ones */
-    int64_t                            kv_layer; /* among the layers with KV */
-    const weir_kv_source              *source; /* NULL: all pages are in memory, and the two below are not there */
-    weir_kv_segment                   *warm; /* [n_kv] room for those that come whole                       */
-    float                             *carry; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
-    const weir_attention_watch *const *watches; /* [n_segments], NULL: not watched; NULL: none is                */
-    float                             *lse; /* [n_rows, n_heads] of attention that is watched                  */
-    weir_attention_mass_segment       *mass; /* [n_kv] room for its segments                                    */
-    float *shown_queries; /* [n_rows, a row of queries] where the host sees them; NULL: it reads them as they are */
+    weir_stream   *stream;
+    const int32_t *positions; /* [n_rows] */
+    const weir_kv_segment
+        *kv; /* [n_kv], this layer's pages: heads of one length in a sequence are one segment */
+    const int32_t
+        *kv_owner; /* [n_kv] the sequence, ascending                                           */
+    const weir_recurrent_round *rounds; /* [n_rounds], this layer's state        */
+    const bool                 *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
+    weir_rope_table             rope;
+    int64_t                     n_rows, n_segments, n_kv, n_rounds; /* n_segments: sequences */
+    const float                *normed; /* [n_rows, d_model] input  */
+    float                      *mixed; /* [n_rows, d_model] output */
+    float                      *scratch; /* scratch_elements(n_rows) */
+    weir_kv_pair                kv_format; /* of this layer's pages */
+    weir_kv_sinks               sinks; /* but the first ones */
+    int64_t                     kv_layer; /* among the layers with KV */
+    const weir_kv_source
+                    *source; /* NULL: all pages are in memory, and the two below are not there */
+    weir_kv_segment *warm; /* [n_kv] room for those that come whole                       */
+    float           *carry; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
+    const weir_attention_watch *const
+          *watches; /* [n_segments], NULL: not watched; NULL: none is                */
+    float *lse; /* [n_rows, n_heads] of attention that is watched                  */
+    weir_attention_mass_segment
+        *mass; /* [n_kv] room for its segments                                    */
+    float *
+        shown_queries; /* [n_rows, a row of queries] where the host sees them; NULL: it reads them as they are */
 } weir_step;
 
 typedef struct weir_block {
-    const char        *name; /* what arch files write in `mixer` or `kind` */
-    const weir_slot   *slots; /* ends with name == NULL */
-    const char *const *shapes; /* names of what the block reads from the shape besides d_model; ends with NULL */
-    size_t             weights_bytes;
-    bool               has_kv; /* n_kv_heads rows of head_dim per token */
+    const char      *name; /* what arch files write in `mixer` or `kind` */
+    const weir_slot *slots; /* ends with name == NULL */
+    const char *const
+        *shapes; /* names of what the block reads from the shape besides d_model; ends with NULL */
+    size_t weights_bytes;
+    bool   has_kv; /* n_kv_heads rows of head_dim per token */
     int64_t (*history_elements)(const weir_shape *shape); /* conv history, f32; NULL: none     */
-    int64_t (*state_elements)(const weir_shape *shape, const weir_block_options *options); /* recurrent state, f32; NULL: none  */
-    int64_t (*scratch_elements)(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments);
-    weir_status (*forward)(const weir_shape *shape, const weir_block_options *options, const void *weights, const weir_step *step);
+    int64_t (*state_elements)(
+        const weir_shape         *shape,
+        const weir_block_options *options); /* recurrent state, f32; NULL: none  */
+    int64_t (*scratch_elements)(const weir_shape *shape, const weir_block_options *options,
+                                int64_t n_rows, int64_t n_segments);
+    weir_status (*forward)(const weir_shape *shape, const weir_block_options *options,
+                           const void *weights, const weir_step *step);
     /* What follows may be NULL. */
-    const char *(*reject)(const weir_shape *shape, const weir_block_options *options); /* NULL or why not, a static text */
+    const char *(*reject)(const weir_shape         *shape,
+                          const weir_block_options *options); /* NULL or why not, a static text */
     /* A prompt's rows are computed in blocks that end at multiples of this; cuts in between would change results. NULL: 1 */
     int64_t (*block_rows)(const weir_block_options *options);
     /* Can this state, read from a file, be one that a text of so many tokens leaves? */
-    bool (*is_state)(const weir_shape *shape, const weir_block_options *options, const void *state, int64_t n_tokens);
+    bool (*is_state)(const weir_shape *shape, const weir_block_options *options, const void *state,
+                     int64_t n_tokens);
     /* Adds what the state has of its text and what it lost; NULL: of no text. Only of states that steps left. */
-    void (*count)(const weir_shape *shape, const weir_block_options *options, const void *state, weir_banks *sum);
+    void (*count)(const weir_shape *shape, const weir_block_options *options, const void *state,
+                  weir_banks *sum);
     /* Its state is one of kernels/abi/coda.h, of this layer; without rates. */
     weir_coda_layer (*coda_layer)(const weir_shape *shape, const weir_block_options *options);
 } weir_block;

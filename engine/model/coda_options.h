@@ -65,7 +65,12 @@ enum { WEIR_CANDIDATES_FIXED, WEIR_CANDIDATES_COMPAT };
 enum { WEIR_BAND_BY_ROPE, WEIR_BAND_UPPER_HALF, WEIR_BAND_SLOW_PAIRS };
 enum { WEIR_START_ZEROS, WEIR_START_NOISE };
 
-typedef enum weir_coda_option_kind { WEIR_CODA_INT, WEIR_CODA_REAL, WEIR_CODA_FLAG, WEIR_CODA_WORD } weir_coda_option_kind;
+typedef enum weir_coda_option_kind {
+    WEIR_CODA_INT,
+    WEIR_CODA_REAL,
+    WEIR_CODA_FLAG,
+    WEIR_CODA_WORD
+} weir_coda_option_kind;
 typedef struct weir_coda_option {
     const char           *name, *words; /* words: of a WORD */
     weir_coda_option_kind kind;
@@ -78,12 +83,14 @@ extern const weir_coda_option weir_coda_option_table[]; /* ends with name == NUL
 weir_coda_options weir_coda_options_default(void);
 /* NULL: there is none. has_memory: those of the memory count, too. */
 const weir_coda_option *weir_coda_option_find(const char *name, bool has_memory);
-double                  weir_coda_option_value(const weir_coda_options *options, const weir_coda_option *option);
+double weir_coda_option_value(const weir_coda_options *options, const weir_coda_option *option);
 /* ECONFIG begins with the name of the option. */
-WEIR_MUST_CHECK weir_status weir_coda_option_set(weir_coda_options *options, const weir_coda_option *option, const weir_toml_node *value,
-                                                 weir_error *error);
+WEIR_MUST_CHECK weir_status weir_coda_option_set(weir_coda_options      *options,
+                                                 const weir_coda_option *option,
+                                                 const weir_toml_node *value, weir_error *error);
 /* What the options of a mixer with memory say together, once all are set. */
-WEIR_MUST_CHECK weir_status weir_coda_options_check(const weir_coda_options *options, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_coda_options_check(const weir_coda_options *options,
+                                                    weir_error              *error);
 
 #ifdef __cplusplus
 }

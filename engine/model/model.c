@@ -11,12 +11,14 @@
 enum { LAYER_MATRICES = 16, LAYER_VECTORS = 16, ALIGNMENT = 64 };
 
 /* An arch file that forgets a shape would leave it zero. */
-static weir_status require_shapes(const weir_model *model, const char *const *names, const char *who, weir_error *error)
+static weir_status require_shapes(const weir_model *model, const char *const *names,
+                                  const char *who, weir_error *error)
 {
     const weir_toml_node *const table = weir_toml_get(model->arch->root, "shape");
     for (; *names != NULL; names++) {
         if (weir_toml_get(table, *names) == NULL)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: [shape] has no %s, which %s needs", model->arch->file, *names, who);
+            return weir_error_set(error, WEIR_ECONFIG, "%s: [shape] has no %s, which %s needs",
+                                  model->arch->file, *names, who);
     }
     return WEIR_OK;
 }
@@ -24,13 +26,19 @@ static weir_status require_shapes(const weir_model *model, const char *const *na
 /* What a block makes of its options, and how its prompts are cut: all layers that care must agree on a grid. */
 static weir_status check_block(weir_model *model, layer *l, const char *name, weir_error *error)
 {
-    const char *const why = l->mixer->reject != NULL ? l->mixer->reject(&model->shape, &l->options) : NULL;
-    if (why != NULL) return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: %s", model->arch->file, name, l->mixer->name, why);
-    const int32_t rows = l->mixer->block_rows != NULL ? (int32_t)l->mixer->block_rows(&l->options) : 1;
-    const int32_t more = rows > model->block_rows ? rows : model->block_rows, less = rows + model->block_rows - more;
+    const char *const why =
+        l->mixer->reject != NULL ? l->mixer->reject(&model->shape, &l->options) : NULL;
+    if (why != NULL)
+        return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: %s", model->arch->file, name,
+                              l->mixer->name, why);
+    const int32_t rows =
+        l->mixer->block_rows != NULL ? (int32_t)l->mixer->block_rows(&l->options) : 1;
+    const int32_t more = rows > model->block_rows ? rows : model->block_rows,
+                  less = rows + model->block_rows - more;
     if (more % less != 0)
         return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: [block.%s] block_rows = %d: another block has %d; one must be a multiple of the other",
+                              "%s: [block.%s] block_rows = %d: another block has %d; one must be a "
+                              "multiple of the other",
                               model->arch->file, name, (int)rows, (int)model->block_rows);
     model->block_rows = more;
     return WEIR_OK;
@@ -41,32 +49,41 @@ static weir_status plan_layers(weir_model *model, weir_error *error)
 {
     const weir_shape *const shape = &model->shape;
     const weir_container    container = weir_tensor_directory_container(model->directory);
-    const char *const       kind = weir_toml_string(weir_toml_get(weir_toml_get(model->arch->root, "ffn"), "kind"), NULL);
+    const char *const       kind =
+        weir_toml_string(weir_toml_get(weir_toml_get(model->arch->root, "ffn"), "kind"), NULL);
     const weir_block *const ffn = kind != NULL ? weir_block_find(kind) : NULL;
     if (ffn == NULL || weir_block_is_mixer(ffn))
-        return weir_error_set(error, WEIR_ECONFIG, "%s: [ffn] kind '%s' is not a feed-forward block", model->arch->file,
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "%s: [ffn] kind '%s' is not a feed-forward block", model->arch->file,
                               kind != NULL ? kind : "");
     WEIR_TRY(require_shapes(model, ffn->shapes, ffn->name, error));
 
     const char **const names = calloc((size_t)shape->n_layers, sizeof *names);
-    if (names == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)shape->n_layers);
-    weir_status status = weir_arch_layers(model->arch, model->directory, shape->n_layers, names, error);
+    if (names == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers",
+                              (long long)shape->n_layers);
+    weir_status status =
+        weir_arch_layers(model->arch, model->directory, shape->n_layers, names, error);
     for (int64_t i = 0; status == WEIR_OK && i < shape->n_layers; i++) {
         layer *const l = &model->layers[i];
         l->ffn = ffn;
         status = weir_arch_block(model->arch, names[i], container, &l->mixer, &l->options, error);
         static const char *const window[] = { "window", NULL };
-        if (status == WEIR_OK) status = require_shapes(model, l->mixer->shapes, l->mixer->name, error);
-        if (status == WEIR_OK && l->options.window) status = require_shapes(model, window, "window = true", error);
+        if (status == WEIR_OK)
+            status = require_shapes(model, l->mixer->shapes, l->mixer->name, error);
+        if (status == WEIR_OK && l->options.window)
+            status = require_shapes(model, window, "window = true", error);
         l->options.state_format = model->state_format;
         if (status == WEIR_OK) status = check_block(model, l, names[i], error);
         if (status != WEIR_OK) break;
         l->kv_index = l->mixer->has_kv ? model->kv_layers++ : -1;
         l->history_offset = model->recurrent_elements;
-        if (l->mixer->history_elements != NULL) model->recurrent_elements += l->mixer->history_elements(shape);
+        if (l->mixer->history_elements != NULL)
+            model->recurrent_elements += l->mixer->history_elements(shape);
         model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
         l->state_offset = model->recurrent_elements;
-        if (l->mixer->state_elements != NULL) model->recurrent_elements += l->mixer->state_elements(shape, &l->options);
+        if (l->mixer->state_elements != NULL)
+            model->recurrent_elements += l->mixer->state_elements(shape, &l->options);
         model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
         l->mixer_weights = calloc(1, l->mixer->weights_bytes);
         l->ffn_weights = calloc(1, l->ffn->weights_bytes);
@@ -83,7 +100,8 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
     for (size_t i = 0; i < model->n_matrices; i++) {
         const weir_weight *const weight = &model->matrices[i].weight;
         size_t                   bytes;
-        if (!weir_align_size(&bytes, weight->bytes, ALIGNMENT) || !weir_add_size(&total, total, bytes))
+        if (!weir_align_size(&bytes, weight->bytes, ALIGNMENT) ||
+            !weir_add_size(&total, total, bytes))
             return weir_error_set(error, WEIR_EFORMAT, "%s: the weights do not fit in memory",
                                   weir_tensor_directory_path(model->directory));
         model->n_parameters += weight->n_out * weight->n_in;
@@ -101,16 +119,19 @@ static weir_status sum_sizes(weir_model *model, weir_error *error)
 /* Once for the scaling's own numbers, and after loading with the factors that a file may hold. */
 static weir_status resolve_rope(weir_model *model, weir_error *error)
 {
-    if (model->frequencies == NULL) model->frequencies = malloc((size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float));
-    if (model->frequencies == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
+    if (model->frequencies == NULL)
+        model->frequencies = malloc((size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float));
+    if (model->frequencies == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for RoPE frequencies");
     model->rope.frequencies = model->frequencies;
-    WEIR_TRY(weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape, model->arch, model->directory,
-                               model->rope_factors, error));
+    WEIR_TRY(weir_rope_resolve(model->frequencies, &model->rope.magnitude, &model->shape,
+                               model->arch, model->directory, model->rope_factors, error));
     model->near_rope = model->rope;
     return WEIR_OK;
 }
 
-weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory, const weir_arch *arch, weir_stream *stream,
+weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *directory,
+                            const weir_arch *arch, weir_stream *stream,
                             const weir_model_settings *settings, weir_error *error)
 {
     const weir_kv_pair pair = settings->kv_format;
@@ -126,17 +147,21 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
     static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
     weir_status              status = require_shapes(model, common, "every model", error);
     if (status == WEIR_OK)
-        status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory, weir_arch_gguf_prefix(directory), error);
+        status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory,
+                                    weir_arch_gguf_prefix(directory), error);
     if (status != WEIR_OK) goto done;
-    const size_t n_layers = (size_t)model->shape.n_layers, n_tensors = weir_tensor_directory_count(directory),
-                 n_more = settings->adapter != NULL ? weir_tensor_directory_count(settings->adapter) : 0;
+    const size_t n_layers = (size_t)model->shape.n_layers,
+                 n_tensors = weir_tensor_directory_count(directory),
+                 n_more =
+                     settings->adapter != NULL ? weir_tensor_directory_count(settings->adapter) : 0;
     model->max_matrices = n_layers * LAYER_MATRICES + 1;
     model->max_vectors = n_layers * LAYER_VECTORS + 2;
     model->layers = calloc(n_layers, sizeof *model->layers);
     model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
     model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
     model->used = calloc(n_tensors + n_more + 1, sizeof *model->used);
-    if (model->layers == NULL || model->matrices == NULL || model->vectors == NULL || model->used == NULL) {
+    if (model->layers == NULL || model->matrices == NULL || model->vectors == NULL ||
+        model->used == NULL) {
         status = weir_error_set(error, WEIR_ENOMEM, "no memory to bind %zu layers", n_layers);
         goto done;
     }
@@ -152,7 +177,8 @@ done:
     return status;
 }
 
-const weir_tensor_directory *weir_model_directory_of(const weir_model *model, const weir_tensor *tensor)
+const weir_tensor_directory *weir_model_directory_of(const weir_model  *model,
+                                                     const weir_tensor *tensor)
 {
     const size_t n = model->adapter != NULL ? weir_tensor_directory_count(model->adapter) : 0;
     for (size_t i = 0; i < n; i++) {
@@ -161,14 +187,16 @@ const weir_tensor_directory *weir_model_directory_of(const weir_model *model, co
     return model->directory;
 }
 
-static weir_status load_vector(const bound_vector *vector, float *dst, const char *path, weir_error *error)
+static weir_status load_vector(const bound_vector *vector, float *dst, const char *path,
+                               weir_error *error)
 {
     const weir_tensor *const tensor = vector->tensor;
     *vector->slot = dst;
     for (int64_t i = 0; tensor == NULL && i < vector->count; i++) dst[i] = vector->initial;
     if (tensor == NULL) return WEIR_OK;
     if (weir_dequantise(dst, tensor->data, tensor->dtype, vector->count) != WEIR_OK)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: tensor %s has type %s", path, tensor->name, weir_dtype_of(tensor->dtype).name);
+        return weir_error_set(error, WEIR_EUNSUPPORTED, "%s: tensor %s has type %s", path,
+                              tensor->name, weir_dtype_of(tensor->dtype).name);
     for (int64_t i = 0; i < vector->count; i++) {
         switch (vector->transform) {
         case TRANSFORM_NONE: break;
@@ -176,7 +204,9 @@ static weir_status load_vector(const bound_vector *vector, float *dst, const cha
         case TRANSFORM_NEG_EXP: dst[i] = -expf(dst[i]); break;
         }
         if (!isfinite(dst[i]))
-            return weir_error_set(error, WEIR_EFORMAT, "%s: tensor %s holds a number that is not finite", path, tensor->name);
+            return weir_error_set(error, WEIR_EFORMAT,
+                                  "%s: tensor %s holds a number that is not finite", path,
+                                  tensor->name);
     }
     return WEIR_OK;
 }
@@ -184,8 +214,10 @@ static weir_status load_vector(const bound_vector *vector, float *dst, const cha
 static weir_status load_vectors(weir_model *model, float *dst, weir_error *error)
 {
     for (size_t i = 0; i < model->n_vectors; i++) {
-        const weir_tensor_directory *const directory = weir_model_directory_of(model, model->vectors[i].tensor);
-        WEIR_TRY(load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error));
+        const weir_tensor_directory *const directory =
+            weir_model_directory_of(model, model->vectors[i].tensor);
+        WEIR_TRY(
+            load_vector(&model->vectors[i], dst, weir_tensor_directory_path(directory), error));
         dst += (model->vectors[i].count + 15) / 16 * 16;
     }
     return WEIR_OK;
@@ -194,7 +226,9 @@ static weir_status load_vectors(weir_model *model, float *dst, weir_error *error
 /* RoPE's frequencies for the kernels of a device; without one they read the host's. */
 static size_t near_frequency_bytes(const weir_model *model)
 {
-    return weir_stream_device(model->stream) != NULL ? (size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float) : 0;
+    return weir_stream_device(model->stream) != NULL
+               ? (size_t)(model->shape.rotary_dim / 2 + 1) * sizeof(float)
+               : 0;
 }
 
 /* They were read where the host reads them, which RoPE's factors are until here. */
@@ -206,7 +240,8 @@ static weir_status move_vectors(weir_model *model, const float *from, weir_error
         const float **const slot = model->vectors[i].slot;
         *slot = (const float *)model->vector_memory + (*slot - from);
     }
-    WEIR_TRY(weir_ledger_alloc_near(model->ledger, &model->near_frequencies, WEIR_ACCOUNT_WEIGHTS, bytes, error));
+    WEIR_TRY(weir_ledger_alloc_near(model->ledger, &model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
+                                    bytes, error));
     weir_ledger_copy(model->ledger, model->near_frequencies, model->frequencies, bytes);
     model->near_rope.frequencies = model->near_frequencies;
     return WEIR_OK;
@@ -217,7 +252,8 @@ static weir_status load_small(weir_model *model, weir_error *error)
 {
     const bool   is_apart = weir_ledger_device(model->ledger) != NULL;
     float *const vectors = is_apart ? calloc(1, model->vector_bytes + 1) : model->vector_memory;
-    if (vectors == NULL && model->vector_bytes > 0) return weir_error_set(error, WEIR_ENOMEM, "no memory for the model's vectors");
+    if (vectors == NULL && model->vector_bytes > 0)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the model's vectors");
     weir_status status = load_vectors(model, vectors, error);
     if (status == WEIR_OK && model->rope_factors != NULL) status = resolve_rope(model, error);
     if (status == WEIR_OK && is_apart) status = move_vectors(model, vectors, error);
@@ -225,21 +261,25 @@ static weir_status load_small(weir_model *model, weir_error *error)
     return status;
 }
 
-static weir_status load_matrices(weir_model *model, weir_progress progress, void *user, weir_error *error)
+static weir_status load_matrices(weir_model *model, weir_progress progress, void *user,
+                                 weir_error *error)
 {
     char  *dst = model->weight_memory;
     size_t done = 0;
     for (size_t i = 0; i < model->n_matrices; i++) {
         bound_matrix *const      matrix = &model->matrices[i];
         const weir_tensor *const tensor = matrix->tensor;
-        const weir_matrix_source source = {
-            .data = tensor->data, .n_out = matrix->weight.n_out, .n_in = matrix->weight.n_in, .dtype = tensor->dtype
-        };
+        const weir_matrix_source source = { .data = tensor->data,
+                                            .n_out = matrix->weight.n_out,
+                                            .n_in = matrix->weight.n_in,
+                                            .dtype = tensor->dtype };
         if (progress != NULL) progress(user, done, model->weight_bytes);
-        const weir_status status = weir_weight_load(&matrix->weight, model->stream, &source, dst, error);
+        const weir_status status =
+            weir_weight_load(&matrix->weight, model->stream, &source, dst, error);
         if (status != WEIR_OK)
-            return weir_error_prefix(error, status, "%s: tensor %s", weir_tensor_directory_path(weir_model_directory_of(model, tensor)),
-                                     tensor->name);
+            return weir_error_prefix(
+                error, status, "%s: tensor %s",
+                weir_tensor_directory_path(weir_model_directory_of(model, tensor)), tensor->name);
         weir_tensor_release(weir_model_directory_of(model, tensor), tensor);
         const size_t bytes = (matrix->weight.bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
         dst += bytes;
@@ -249,12 +289,15 @@ static weir_status load_matrices(weir_model *model, weir_progress progress, void
     return WEIR_OK;
 }
 
-weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progress progress, void *user, weir_error *error)
+weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progress progress,
+                            void *user, weir_error *error)
 {
     WEIR_ASSERT(model->ledger == NULL);
     model->ledger = ledger;
-    WEIR_TRY(weir_ledger_alloc_near(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes, error));
-    WEIR_TRY(weir_ledger_alloc_near(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes, error));
+    WEIR_TRY(weir_ledger_alloc_near(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS,
+                                    model->weight_bytes, error));
+    WEIR_TRY(weir_ledger_alloc_near(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS,
+                                    model->vector_bytes, error));
     WEIR_TRY(load_small(model, error));
     return load_matrices(model, progress, user, error);
 }
@@ -264,9 +307,12 @@ void weir_model_close(weir_model *model)
     if (model == NULL) return;
     for (size_t i = 0; i < model->n_matrices; i++) weir_weight_release(&model->matrices[i].weight);
     if (model->ledger != NULL) {
-        weir_ledger_free_near(model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS, model->weight_bytes);
-        weir_ledger_free_near(model->ledger, model->vector_memory, WEIR_ACCOUNT_WEIGHTS, model->vector_bytes);
-        weir_ledger_free_near(model->ledger, model->near_frequencies, WEIR_ACCOUNT_WEIGHTS, near_frequency_bytes(model));
+        weir_ledger_free_near(model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS,
+                              model->weight_bytes);
+        weir_ledger_free_near(model->ledger, model->vector_memory, WEIR_ACCOUNT_WEIGHTS,
+                              model->vector_bytes);
+        weir_ledger_free_near(model->ledger, model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
+                              near_frequency_bytes(model));
     }
     for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
         free(model->layers[i].mixer_weights);
@@ -282,11 +328,20 @@ void weir_model_close(weir_model *model)
 
 const weir_shape *weir_model_shape(const weir_model *model) { return &model->shape; }
 const char       *weir_model_arch(const weir_model *model) { return model->arch->name; }
-size_t  weir_model_weight_bytes(const weir_model *model) { return model->weight_bytes + model->vector_bytes + near_frequency_bytes(model); }
+size_t            weir_model_weight_bytes(const weir_model *model)
+{
+    return model->weight_bytes + model->vector_bytes + near_frequency_bytes(model);
+}
 int64_t weir_model_parameters(const weir_model *model) { return model->n_parameters; }
-bool    weir_model_tied(const weir_model *model) { return model->embedding == model->matrices[0].tensor; }
+bool    weir_model_tied(const weir_model *model)
+{
+    return model->embedding == model->matrices[0].tensor;
+}
 int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
-size_t  weir_model_recurrent_bytes(const weir_model *model) { return (size_t)model->recurrent_elements * sizeof(float); }
+size_t  weir_model_recurrent_bytes(const weir_model *model)
+{
+    return (size_t)model->recurrent_elements * sizeof(float);
+}
 
 weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index)
 {
@@ -300,9 +355,13 @@ weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index
 
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
 
-bool weir_model_keeps_logits(const weir_model *model) { return weir_stream_device(model->stream) == NULL; }
+bool weir_model_keeps_logits(const weir_model *model)
+{
+    return weir_stream_device(model->stream) == NULL;
+}
 
-bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats, weir_kv_sinks sinks)
+bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats,
+                           weir_kv_sinks sinks)
 {
     const weir_shape *const shape = &model->shape;
     bool                    is_shown = true;
@@ -313,7 +372,8 @@ bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats,
                                                 .key_dim = shape->head_dim,
                                                 .k_format = formats[model->layers[i].kv_index].k,
                                                 .sinks = sinks };
-        is_shown = weir_kernel_pick(model->stream, WEIR_OP_ATTENTION_MASS, &args, NULL, NULL) != NULL;
+        is_shown =
+            weir_kernel_pick(model->stream, WEIR_OP_ATTENTION_MASS, &args, NULL, NULL) != NULL;
     }
     return is_shown;
 }
@@ -324,14 +384,18 @@ bool weir_model_watches(const weir_model *model, int64_t index)
     return l->mixer == &weir_block_attention && !(l->options.window && model->shape.window > 0);
 }
 
-const weir_block *weir_model_layer_mixer(const weir_model *model, int64_t index) { return model->layers[index].mixer; }
-int32_t           weir_model_block_rows(const weir_model *model) { return model->block_rows; }
+const weir_block *weir_model_layer_mixer(const weir_model *model, int64_t index)
+{
+    return model->layers[index].mixer;
+}
+int32_t weir_model_block_rows(const weir_model *model) { return model->block_rows; }
 
 bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens)
 {
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        if (l->mixer->is_state != NULL && !l->mixer->is_state(&model->shape, &l->options, recurrent + l->state_offset, n_tokens))
+        if (l->mixer->is_state != NULL &&
+            !l->mixer->is_state(&model->shape, &l->options, recurrent + l->state_offset, n_tokens))
             return false;
     }
     return true;
@@ -344,12 +408,16 @@ weir_banks weir_model_banks(const weir_model *model, const float *recurrent)
         const layer *const l = &model->layers[i];
         if (l->mixer->count == NULL) continue;
         sum.n_layers++;
-        l->mixer->count(&model->shape, &l->options, recurrent != NULL ? recurrent + l->state_offset : NULL, &sum);
+        l->mixer->count(&model->shape, &l->options,
+                        recurrent != NULL ? recurrent + l->state_offset : NULL, &sum);
     }
     return sum;
 }
 
-const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index) { return &model->layers[index].options; }
+const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index)
+{
+    return &model->layers[index].options;
+}
 
 bool weir_model_coda_layer(const weir_model *model, int64_t index, weir_coda_layer *out)
 {
@@ -359,7 +427,10 @@ bool weir_model_coda_layer(const weir_model *model, int64_t index, weir_coda_lay
     return true;
 }
 
-size_t weir_model_decode_bytes(const weir_model *model) { return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model); }
+size_t weir_model_decode_bytes(const weir_model *model)
+{
+    return weir_model_weight_bytes(model) + weir_model_recurrent_bytes(model);
+}
 
 size_t weir_model_unused(const weir_model *model, const char **names, size_t most)
 {
@@ -367,8 +438,9 @@ size_t weir_model_unused(const weir_model *model, const char **names, size_t mos
                  n_more = model->adapter != NULL ? weir_tensor_directory_count(model->adapter) : 0;
     size_t count = 0;
     for (size_t i = 0; i < n + n_more; i++) {
-        const char *const name =
-            (i < n ? weir_tensor_directory_at(model->directory, i) : weir_tensor_directory_at(model->adapter, i - n))->name;
+        const char *const name = (i < n ? weir_tensor_directory_at(model->directory, i)
+                                        : weir_tensor_directory_at(model->adapter, i - n))
+                                     ->name;
         if (model->used[i] || weir_bind_skips(model, name)) continue;
         if (count < most) names[count] = name;
         count++;

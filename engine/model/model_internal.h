@@ -23,22 +23,23 @@ typedef struct layer {
     weir_block_options options;
     void              *mixer_weights, *ffn_weights;
     const float       *mixer_norm, *ffn_norm;
-    int64_t            kv_index;                     /* among the layers with KV; -1: none           */
-    int64_t            history_offset, state_offset; /* f32 elements in the sequence's recurrent memory */
+    int64_t            kv_index; /* among the layers with KV; -1: none           */
+    int64_t history_offset, state_offset; /* f32 elements in the sequence's recurrent memory */
 } layer;
 
 struct weir_model {
-    const weir_tensor_directory *directory, *adapter; /* adapter: NULL, or what replaces tensors of the other */
-    const weir_arch             *arch;
-    weir_stream                 *stream;
-    weir_activations             activations;
-    weir_kv_format               state_format;
-    weir_shape                   shape;
-    layer                       *layers;
-    bound_matrix                *matrices; /* never reallocated: blocks point at the weights */
-    bound_vector                *vectors;
-    size_t                       n_matrices, max_matrices, n_vectors, max_vectors;
-    bool                        *used; /* per tensor of the directory, then of the adapter */
+    const weir_tensor_directory *directory,
+        *adapter; /* adapter: NULL, or what replaces tensors of the other */
+    const weir_arch *arch;
+    weir_stream     *stream;
+    weir_activations activations;
+    weir_kv_format   state_format;
+    weir_shape       shape;
+    layer           *layers;
+    bound_matrix    *matrices; /* never reallocated: blocks point at the weights */
+    bound_vector    *vectors;
+    size_t           n_matrices, max_matrices, n_vectors, max_vectors;
+    bool            *used; /* per tensor of the directory, then of the adapter */
 
     const weir_tensor *embedding;
     const weir_weight *output;
@@ -47,14 +48,16 @@ struct weir_model {
     float             *frequencies;
 
     weir_ledger *ledger; /* of the memory below */
-    void        *weight_memory, *vector_memory, *near_frequencies; /* owned, near the kernels; near_frequencies: with a device only */
-    size_t       weight_bytes, vector_bytes;
-    int64_t      kv_layers, recurrent_elements, n_parameters;
-    int32_t      block_rows;
+    void        *weight_memory, *vector_memory,
+        *near_frequencies; /* owned, near the kernels; near_frequencies: with a device only */
+    size_t  weight_bytes, vector_bytes;
+    int64_t kv_layers, recurrent_elements, n_parameters;
+    int32_t block_rows;
 };
 
 /* Whose tensor it is. */
-const weir_tensor_directory *weir_model_directory_of(const weir_model *model, const weir_tensor *tensor);
+const weir_tensor_directory *weir_model_directory_of(const weir_model  *model,
+                                                     const weir_tensor *tensor);
 
 /* bind.c */
 WEIR_MUST_CHECK weir_status weir_bind_tensors(weir_model *model, weir_error *error);

@@ -5,16 +5,20 @@
 #include "engine/model/workspace.h"
 
 /* rows [n_rows, width] of keys (side 0) or values (side 1) */
-static void fill_rows(float *rows, const weir_workspace *w, const weir_batch *batch, int64_t kv_layer, int64_t side, int64_t width)
+static void fill_rows(float *rows, const weir_workspace *w, const weir_batch *batch,
+                      int64_t kv_layer, int64_t side, int64_t width)
 {
     for (int64_t r = 0; r < batch->n_rows; r++) {
-        const uint64_t row = (uint64_t)((kv_layer * 2 + side) * w->limits.context + w->positions[r]);
-        for (int64_t i = 0; i < width; i++) rows[r * width + i] = weir_noise_at(row * (uint64_t)width + (uint64_t)i, 1.0f);
+        const uint64_t row =
+            (uint64_t)((kv_layer * 2 + side) * w->limits.context + w->positions[r]);
+        for (int64_t i = 0; i < width; i++)
+            rows[r * width + i] = weir_noise_at(row * (uint64_t)width + (uint64_t)i, 1.0f);
     }
 }
 
 /* `rows` are filled by the host, the workspace's scratch is where the kernel is: the same memory where there is no device. */
-static weir_status write_noise(const weir_model *model, weir_workspace *w, const weir_batch *batch, const layer *l, float *rows)
+static weir_status write_noise(const weir_model *model, weir_workspace *w, const weir_batch *batch,
+                               const layer *l, float *rows)
 {
     const weir_shape *const shape = &model->shape;
     const int64_t           width = shape->n_kv_heads * shape->head_dim;
@@ -22,32 +26,43 @@ static weir_status write_noise(const weir_model *model, weir_workspace *w, const
     const weir_kv_pair format = weir_layer_format(batch->formats, l);
     fill_rows(rows, w, batch, l->kv_index, 0, width);
     fill_rows(rows + batch->n_rows * width, w, batch, l->kv_index, 1, width);
-    if (rows != w->scratch) weir_stream_copy(model->stream, w->scratch, rows, (size_t)(2 * batch->n_rows * width) * sizeof *rows);
-    return weir_kv_write(model->stream, &(weir_kv_write_args){ .k = k,
-                                                               .v = v,
-                                                               .segments = w->kv,
-                                                               .n_segments = weir_fill_segments(w, model, batch, l),
-                                                               .n_kv_heads = shape->n_kv_heads,
-                                                               .key_dim = shape->head_dim,
-                                                               .value_dim = shape->head_dim,
-                                                               .k_stride = width,
-                                                               .v_stride = width,
-                                                               .k_format = format.k,
-                                                               .v_format = format.v,
-                                                               .sinks = batch->sinks });
+    if (rows != w->scratch)
+        weir_stream_copy(model->stream, w->scratch, rows,
+                         (size_t)(2 * batch->n_rows * width) * sizeof *rows);
+    return weir_kv_write(
+        model->stream, &(weir_kv_write_args){ .k = k,
+                                              .v = v,
+                                              .segments = w->kv,
+                                              .n_segments = weir_fill_segments(w, model, batch, l),
+                                              .n_kv_heads = shape->n_kv_heads,
+                                              .key_dim = shape->head_dim,
+                                              .value_dim = shape->head_dim,
+                                              .k_stride = width,
+                                              .v_stride = width,
+                                              .k_format = format.k,
+                                              .v_format = format.v,
+                                              .sinks = batch->sinks });
 }
 
-weir_status weir_model_fill_noise(const weir_model *model, weir_workspace *workspace, const weir_batch *batch, weir_error *error)
+weir_status weir_model_fill_noise(const weir_model *model, weir_workspace *workspace,
+                                  const weir_batch *batch, weir_error *error)
 {
     weir_workspace *const w = workspace;
-    WEIR_ASSERT(batch->n_rows >= 1 && batch->n_rows <= w->limits.rows && batch->n_segments <= w->limits.segments);
+    WEIR_ASSERT(batch->n_rows >= 1 && batch->n_rows <= w->limits.rows &&
+                batch->n_segments <= w->limits.segments);
     weir_fill_positions(w, model, batch);
-    const bool   is_apart = weir_stream_device(model->stream) != NULL; /* then the scratch is not the host's */
-    const size_t bytes = (size_t)(2 * batch->n_rows * model->shape.n_kv_heads * model->shape.head_dim) * sizeof(float);
+    const bool is_apart =
+        weir_stream_device(model->stream) != NULL; /* then the scratch is not the host's */
+    const size_t bytes =
+        (size_t)(2 * batch->n_rows * model->shape.n_kv_heads * model->shape.head_dim) *
+        sizeof(float);
     float *const rows = is_apart ? weir_memory_take(bytes) : w->scratch;
     weir_status  status = rows != NULL ? WEIR_OK : WEIR_ENOMEM;
     for (int64_t i = 0; i < model->shape.n_layers && status == WEIR_OK; i++)
-        if (model->layers[i].kv_index >= 0) status = write_noise(model, w, batch, &model->layers[i], rows);
+        if (model->layers[i].kv_index >= 0)
+            status = write_noise(model, w, batch, &model->layers[i], rows);
     if (is_apart) weir_memory_give(rows);
-    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "noise cannot be written: %s", weir_status_text(status));
+    return status == WEIR_OK ? WEIR_OK
+                             : weir_error_set(error, status, "noise cannot be written: %s",
+                                              weir_status_text(status));
 }

@@ -15,10 +15,12 @@ typedef struct field {
 } field;
 
 static const field fields[] = {
-#define X(name, least, most) { #name, offsetof(weir_shape, name), true, (double)(least), (double)(most) },
+#define X(name, least, most)                                                                       \
+    { #name, offsetof(weir_shape, name), true, (double)(least), (double)(most) },
     WEIR_SHAPE_INTEGERS(X)
 #undef X
-#define X(name, least, most) { #name, offsetof(weir_shape, name), false, (double)(least), (double)(most) },
+#define X(name, least, most)                                                                       \
+    { #name, offsetof(weir_shape, name), false, (double)(least), (double)(most) },
         WEIR_SHAPE_NUMBERS(X)
 #undef X
 };
@@ -26,12 +28,16 @@ static const field fields[] = {
 static const field *find_field(const char *name, size_t length)
 {
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        if (strlen(fields[i].name) == length && memcmp(fields[i].name, name, length) == 0) return &fields[i];
+        if (strlen(fields[i].name) == length && memcmp(fields[i].name, name, length) == 0)
+            return &fields[i];
     }
     return NULL;
 }
 
-const char *weir_shape_name(size_t index) { return index < sizeof fields / sizeof *fields ? fields[index].name : NULL; }
+const char *weir_shape_name(size_t index)
+{
+    return index < sizeof fields / sizeof *fields ? fields[index].name : NULL;
+}
 
 static double field_value(const weir_shape *shape, const field *f)
 {
@@ -50,7 +56,9 @@ static bool meta_number(const weir_meta *meta, double *out)
         for (size_t i = 0; i < meta->length; i++) {
             weir_meta element;
             double    value;
-            if (!weir_meta_at(meta, i, &element) || element.type == WEIR_META_ARRAY || !meta_number(&element, &value)) return false;
+            if (!weir_meta_at(meta, i, &element) || element.type == WEIR_META_ARRAY ||
+                !meta_number(&element, &value))
+                return false;
             largest = fmax(largest, value);
         }
         *out = largest;
@@ -102,7 +110,8 @@ static bool read_default(const reader *r, const weir_toml_node *node, double *ou
     const char *const text = weir_toml_string(node, NULL);
     if (text == NULL) return false;
     const char *const  slash = strstr(text, " / ");
-    const field *const first = find_field(text, slash != NULL ? (size_t)(slash - text) : strlen(text));
+    const field *const first =
+        find_field(text, slash != NULL ? (size_t)(slash - text) : strlen(text));
     if (first == NULL) return false;
     *out = field_value(r->shape, first);
     if (slash == NULL) return true;
@@ -116,7 +125,8 @@ static bool read_source(const reader *r, const weir_toml_node *source, double *o
 {
     double other;
     if (r->prefix != NULL) {
-        if (!read_keys(r, weir_toml_get(source, "gguf"), out)) return read_default(r, weir_toml_get(source, "default"), out);
+        if (!read_keys(r, weir_toml_get(source, "gguf"), out))
+            return read_default(r, weir_toml_get(source, "default"), out);
         if (read_keys(r, weir_toml_get(source, "gguf_minus"), &other)) *out -= other;
         const weir_toml_node *const over = weir_toml_get(source, "gguf_over");
         if (over != NULL) {
@@ -125,7 +135,8 @@ static bool read_source(const reader *r, const weir_toml_node *source, double *o
         }
         return true;
     }
-    if (!read_keys(r, weir_toml_get(source, "hf"), out)) return read_default(r, weir_toml_get(source, "default"), out);
+    if (!read_keys(r, weir_toml_get(source, "hf"), out))
+        return read_default(r, weir_toml_get(source, "default"), out);
     const char *const times = weir_toml_string(weir_toml_get(source, "hf_times"), NULL);
     if (times == NULL) return true;
     const field *const factor = find_field(times, strlen(times));
@@ -163,7 +174,8 @@ static void read_entry(const reader *r, const char *name, const weir_toml_node *
         return;
     }
     if (!(value >= f->least && value <= f->most) || (f->is_integer && value != floor(value))) {
-        (void)!weir_buffer_format(r->problems, "; %s is %g, allowed is %g to %g", name, value, f->least, f->most);
+        (void)!weir_buffer_format(r->problems, "; %s is %g, allowed is %g to %g", name, value,
+                                  f->least, f->most);
         return;
     }
     char *const at = (char *)r->shape + f->offset;
@@ -173,30 +185,40 @@ static void read_entry(const reader *r, const char *name, const weir_toml_node *
         *(double *)at = value;
 }
 
-weir_status weir_shape_resolve(weir_shape *shape, const weir_toml_node *table, const weir_tensor_directory *directory,
-                               const char *gguf_prefix, weir_error *error)
+weir_status weir_shape_resolve(weir_shape *shape, const weir_toml_node *table,
+                               const weir_tensor_directory *directory, const char *gguf_prefix,
+                               weir_error *error)
 {
     *shape = (weir_shape){ 0 };
     weir_buffer  problems = { 0 };
-    const reader r = { .shape = shape, .directory = directory, .prefix = gguf_prefix, .problems = &problems };
+    const reader r = {
+        .shape = shape, .directory = directory, .prefix = gguf_prefix, .problems = &problems
+    };
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         const char                 *name;
         const weir_toml_node *const source = weir_toml_at(table, i, &name);
         read_entry(&r, name, source);
     }
     if (problems.size == 0 && shape->n_kv_heads > 0 && shape->n_heads % shape->n_kv_heads != 0)
-        (void)!weir_buffer_format(&problems, "; %" PRId64 " query heads do not divide into %" PRId64 " KV heads", shape->n_heads,
-                                  shape->n_kv_heads);
+        (void)!weir_buffer_format(
+            &problems, "; %" PRId64 " query heads do not divide into %" PRId64 " KV heads",
+            shape->n_heads, shape->n_kv_heads);
     if (problems.size == 0 && shape->rotary_dim > shape->head_dim)
-        (void)!weir_buffer_format(&problems, "; RoPE turns %" PRId64 " of %" PRId64 " dimensions", shape->rotary_dim, shape->head_dim);
+        (void)!weir_buffer_format(&problems, "; RoPE turns %" PRId64 " of %" PRId64 " dimensions",
+                                  shape->rotary_dim, shape->head_dim);
     if (problems.size == 0 && shape->rotary_dim % 2 != 0)
-        (void)!weir_buffer_format(&problems, "; RoPE's %" PRId64 " dimensions are not even", shape->rotary_dim);
-    if (problems.size == 0 && shape->gdn_k_heads > 0 && shape->gdn_v_heads % shape->gdn_k_heads != 0)
-        (void)!weir_buffer_format(&problems, "; %" PRId64 " V heads do not divide into %" PRId64 " K heads", shape->gdn_v_heads,
-                                  shape->gdn_k_heads);
-    const weir_status status = problems.size == 0 ? WEIR_OK
-                                                  : weir_error_set(error, WEIR_EFORMAT, "%s: bad shape: %s",
-                                                                   weir_tensor_directory_path(directory), problems.data + 2);
+        (void)!weir_buffer_format(&problems, "; RoPE's %" PRId64 " dimensions are not even",
+                                  shape->rotary_dim);
+    if (problems.size == 0 && shape->gdn_k_heads > 0 &&
+        shape->gdn_v_heads % shape->gdn_k_heads != 0)
+        (void)!weir_buffer_format(&problems,
+                                  "; %" PRId64 " V heads do not divide into %" PRId64 " K heads",
+                                  shape->gdn_v_heads, shape->gdn_k_heads);
+    const weir_status status =
+        problems.size == 0
+            ? WEIR_OK
+            : weir_error_set(error, WEIR_EFORMAT, "%s: bad shape: %s",
+                             weir_tensor_directory_path(directory), problems.data + 2);
     weir_buffer_free(&problems);
     return status;
 }

@@ -11,24 +11,24 @@ extern "C" {
 #endif
 
 /*     name         least  most       meaning */
-#define WEIR_SHAPE_INTEGERS(X)                                                                                                             \
-    X(d_model, 1, 1 << 20)   /* width of the residual stream                 */                                                              \
-    X(n_layers, 1, 1024)                                                                                                                   \
-    X(n_heads, 1, 4096)      /* query heads                                  */                                                                 \
-    X(n_kv_heads, 1, 4096)                                                                                                                 \
-    X(head_dim, 1, 4096)                                                                                                                   \
-    X(rotary_dim, 2, 4096)      /* leading dimensions of a head that RoPE turns */                                                              \
-    X(d_ffn, 1, 1 << 22)                                                                                                                   \
-    X(window, 0, INT32_MAX) /* sliding window in tokens, 0: none            */                                                             \
-    X(context, 1, INT32_MAX) /* trained context length                       */                                                            \
-    X(gdn_k_heads, 1, 4096)      /* gated DeltaNet                               */                                                             \
-    X(gdn_v_heads, 1, 4096)                                                                                                                \
-    X(gdn_k_dim, 1, 4096)                                                                                                                  \
-    X(gdn_v_dim, 1, 4096)                                                                                                                  \
-    X(gdn_taps, 1, 8)         /* width of the causal convolution              */
+#define WEIR_SHAPE_INTEGERS(X)                                                                     \
+    X(d_model, 1, 1 << 20) /* width of the residual stream                 */                      \
+    X(n_layers, 1, 1024)                                                                           \
+    X(n_heads, 1, 4096) /* query heads                                  */                         \
+    X(n_kv_heads, 1, 4096)                                                                         \
+    X(head_dim, 1, 4096)                                                                           \
+    X(rotary_dim, 2, 4096) /* leading dimensions of a head that RoPE turns */                      \
+    X(d_ffn, 1, 1 << 22)                                                                           \
+    X(window, 0, INT32_MAX) /* sliding window in tokens, 0: none            */                     \
+    X(context, 1, INT32_MAX) /* trained context length                       */                    \
+    X(gdn_k_heads, 1, 4096) /* gated DeltaNet                               */                     \
+    X(gdn_v_heads, 1, 4096)                                                                        \
+    X(gdn_k_dim, 1, 4096)                                                                          \
+    X(gdn_v_dim, 1, 4096)                                                                          \
+    X(gdn_taps, 1, 8) /* width of the causal convolution              */
 
-#define WEIR_SHAPE_NUMBERS(X)                                                                                                              \
-    X(norm_eps, 0.0, 1.0)                                                                                                                  \
+#define WEIR_SHAPE_NUMBERS(X)                                                                      \
+    X(norm_eps, 0.0, 1.0)                                                                          \
     X(rope_theta, 1e-3, 1e12)
 
 typedef struct weir_shape {
@@ -48,7 +48,8 @@ const char *weir_shape_name(size_t index);
  *   { gguf = KEY or [KEYS], gguf_minus = KEY, gguf_over = KEY, hf = PATH or [PATHS], hf_times = SHAPE, default = NUMBER | "SHAPE" | "SHAPE / SHAPE" }
  * GGUF keys get the architecture's prefix; an array (per-layer heads) counts as its largest element. Entries may use earlier ones.
  * All missing and bad numbers are reported at once. */
-WEIR_MUST_CHECK weir_status weir_shape_resolve(weir_shape *shape, const weir_toml_node *table, const weir_tensor_directory *directory,
+WEIR_MUST_CHECK weir_status weir_shape_resolve(weir_shape *shape, const weir_toml_node *table,
+                                               const weir_tensor_directory *directory,
                                                const char *gguf_prefix, weir_error *error);
 
 #ifdef __cplusplus

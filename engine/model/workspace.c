@@ -15,8 +15,10 @@ static int64_t scratch_elements(const weir_model *model, const weir_workspace_li
     int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        n = most(n, l->mixer->scratch_elements(&model->shape, &l->options, limits->rows, limits->segments));
-        n = most(n, l->ffn->scratch_elements(&model->shape, &l->options, limits->rows, limits->segments));
+        n = most(n, l->mixer->scratch_elements(&model->shape, &l->options, limits->rows,
+                                               limits->segments));
+        n = most(n, l->ffn->scratch_elements(&model->shape, &l->options, limits->rows,
+                                             limits->segments));
     }
     return n;
 }
@@ -26,7 +28,8 @@ size_t weir_open_bytes(const weir_model *model, weir_kv_pair others, weir_kv_sin
 {
     const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
     const int64_t      dim = model->shape.head_dim;
-    return (size_t)most(weir_kv_open_bytes(others.k, others.v, dim, dim), weir_kv_open_bytes(first.k, first.v, dim, dim));
+    return (size_t)most(weir_kv_open_bytes(others.k, others.v, dim, dim),
+                        weir_kv_open_bytes(first.k, first.v, dim, dim));
 }
 
 /* Of one KV head in the layer with the largest; 0: no format has open rows. */
@@ -57,23 +60,24 @@ static int64_t most_queries(const weir_model *model)
 {
     int64_t n = model->shape.n_heads;
     for (int64_t i = 0; i < model->shape.n_layers; i++)
-        if (model->layers[i].mixer == &weir_block_differential_attention) n = 2 * model->shape.n_heads;
+        if (model->layers[i].mixer == &weir_block_differential_attention)
+            n = 2 * model->shape.n_heads;
     return n;
 }
 
 /* Arrays from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the shape table. */
-#define PLACE(field, count)                                                                                                                \
-    do {                                                                                                                                   \
-        if (base != NULL) w->field = (void *)(base + at);                                                                                  \
-        at = (at + (size_t)(count) * sizeof *w->field + 63) & ~(size_t)63;                                                                 \
+#define PLACE(field, count)                                                                        \
+    do {                                                                                           \
+        if (base != NULL) w->field = (void *)(base + at);                                          \
+        at = (at + (size_t)(count) * sizeof *w->field + 63) & ~(size_t)63;                         \
     } while (0)
 
 /* What kernels alone read and write. */
 static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *base)
 {
     const weir_workspace_limits *const limits = &w->limits;
-    const size_t                       rows = (size_t)limits->rows, width = (size_t)model->shape.d_model;
-    size_t                             at = 0;
+    const size_t rows = (size_t)limits->rows, width = (size_t)model->shape.d_model;
+    size_t       at = 0;
     PLACE(x, rows * width);
     PLACE(normed, rows * width);
     PLACE(mixed, rows * width);
@@ -81,8 +85,11 @@ static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *bas
     PLACE(gathered, (size_t)limits->logits * width);
     PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
     PLACE(lse, limits->evicts ? rows * (size_t)model->shape.n_heads : 0);
-    PLACE(carry, limits->has_cold ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim)) : 0);
-    PLACE(open_rows, open_pages(limits) * (size_t)model->shape.n_kv_heads * most_open_bytes(model, limits));
+    PLACE(carry, limits->has_cold
+                     ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim))
+                     : 0);
+    PLACE(open_rows,
+          open_pages(limits) * (size_t)model->shape.n_kv_heads * most_open_bytes(model, limits));
     if (weir_stream_device(model->stream) != NULL) PLACE(near_positions, rows);
     return at;
 }
@@ -91,22 +98,26 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
 {
     const weir_workspace_limits *const limits = &w->limits;
     const bool                         has_device = weir_stream_device(model->stream) != NULL;
-    const size_t                       rows = (size_t)limits->rows, heads = (size_t)model->shape.n_kv_heads;
-    size_t                             at = 0;
+    const size_t rows = (size_t)limits->rows, heads = (size_t)model->shape.n_kv_heads;
+    size_t       at = 0;
     PLACE(positions, rows);
     PLACE(kv, most_kv_segments(model, limits));
     PLACE(kv_owner, most_kv_segments(model, limits));
     PLACE(warm, limits->has_cold ? most_kv_segments(model, limits) : 0);
     PLACE(watches, limits->evicts ? limits->segments : 0);
     PLACE(mass, limits->evicts ? most_kv_segments(model, limits) : 0);
-    PLACE(open_table, most_open_bytes(model, limits) > 0 ? (open_pages(limits) + (size_t)limits->segments) * heads : 0);
+    PLACE(open_table, most_open_bytes(model, limits) > 0
+                          ? (open_pages(limits) + (size_t)limits->segments) * heads
+                          : 0);
     PLACE(recurrent, (size_t)limits->segments * WEIR_MAX_ROUNDS);
     PLACE(rounds, WEIR_MAX_ROUNDS);
     PLACE(is_prompt, limits->segments);
     PLACE(copies, (size_t)limits->segments * WEIR_MAX_ROUNDS * 2);
     PLACE(shown_rows, has_device ? rows * (size_t)model->shape.d_model : 0);
     PLACE(shown_logits, has_device ? (size_t)limits->logits * (size_t)model->shape.n_vocab : 0);
-    PLACE(shown_queries, has_device && limits->evicts ? rows * (size_t)(2 * model->shape.n_heads * model->shape.head_dim) : 0);
+    PLACE(shown_queries, has_device && limits->evicts
+                             ? rows * (size_t)(2 * model->shape.n_heads * model->shape.head_dim)
+                             : 0);
     return at;
 }
 #undef PLACE
@@ -138,10 +149,14 @@ size_t weir_workspace_near_bytes(const weir_model *model, const weir_workspace_l
 void weir_workspace_close(weir_workspace *workspace)
 {
     if (workspace == NULL) return;
-    weir_ledger_return(workspace->ledger, weir_ledger_near_tier(workspace->ledger), WEIR_ACCOUNT_ACTIVATIONS, workspace->near_room);
-    weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, workspace->host_room);
-    weir_ledger_free_near(workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS, workspace->near_bytes);
-    weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS, workspace->bytes);
+    weir_ledger_return(workspace->ledger, weir_ledger_near_tier(workspace->ledger),
+                       WEIR_ACCOUNT_ACTIVATIONS, workspace->near_room);
+    weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS,
+                       workspace->host_room);
+    weir_ledger_free_near(workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS,
+                          workspace->near_bytes);
+    weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS,
+                     workspace->bytes);
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
 }
 
@@ -149,18 +164,24 @@ void weir_workspace_close(weir_workspace *workspace)
 static const weir_attention_watch *const *plan_watches(const weir_workspace *w, int32_t n_segments)
 {
     static float                      nothing;
-    static const weir_attention_watch all = { .mass = &nothing, .below = &nothing, .last = &nothing, .stride = INT32_MAX };
+    static const weir_attention_watch all = {
+        .mass = &nothing, .below = &nothing, .last = &nothing, .stride = INT32_MAX
+    };
     for (int32_t i = 0; w->limits.evicts && i < n_segments; i++) w->watches[i] = &all;
     return w->limits.evicts ? w->watches : NULL;
 }
 
 /* Segments of `each` rows at full depth, the last one of all that is left. */
-static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32_t n_segments, int32_t each, int32_t last)
+static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32_t n_segments,
+                               int32_t each, int32_t last)
 {
     const int32_t n_rows = (n_segments - 1) * each + last;
     for (int32_t s = 0; s < n_segments; s++) {
-        const int32_t n = s + 1 < n_segments ? each : last, n_past = w->limits.context > n ? w->limits.context - n : 0;
-        w->kv[s] = (weir_kv_segment){ .first_row = s * each, .n_rows = n, .n_past = n_past, .open_pages = w->open_table };
+        const int32_t n = s + 1 < n_segments ? each : last,
+                      n_past = w->limits.context > n ? w->limits.context - n : 0;
+        w->kv[s] = (weir_kv_segment){
+            .first_row = s * each, .n_rows = n, .n_past = n_past, .open_pages = w->open_table
+        };
         w->kv_owner[s] = s;
         w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
     }
@@ -210,7 +231,9 @@ static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 static weir_status plan_scratch(weir_stream_room *room, const weir_model *model, weir_workspace *w)
 {
     const int32_t            rows = w->limits.rows;
-    const weir_batch_segment whole = { .n_rows = rows, .n_past = w->limits.context > rows ? w->limits.context - rows : 0 };
+    const weir_batch_segment whole = { .n_rows = rows,
+                                       .n_past = w->limits.context > rows ? w->limits.context - rows
+                                                                          : 0 };
     const weir_batch         prefill = { .segments = &whole,
                                          .n_segments = 1,
                                          .n_rows = rows,
@@ -228,7 +251,9 @@ static weir_status plan_scratch(weir_stream_room *room, const weir_model *model,
                                  .n_in = model->shape.d_model,
                                  .x_stride = model->shape.d_model,
                                  .n_outputs = 1,
-                                 .outputs = { { .weight = model->output, .dst = w->logits, .dst_stride = model->shape.n_vocab } } });
+                                 .outputs = { { .weight = model->output,
+                                                .dst = w->logits,
+                                                .dst_stride = model->shape.n_vocab } } });
     weir_stream_set_planning(model->stream, false);
     *room = weir_stream_planned(model->stream);
     return status;
@@ -238,15 +263,16 @@ static weir_status no_kernel(const weir_model *model, weir_status status, weir_e
 {
     const weir_device *const device = weir_stream_device(model->stream);
     if (device != NULL && status == WEIR_EUNSUPPORTED)
-        return weir_error_set(
-            error, status,
-            "%s has no kernel for some op of this model in its KV format; it has them for kv.format f16, bf16, q8_0 and turbo4",
-            weir_device_name(device));
+        return weir_error_set(error, status,
+                              "%s has no kernel for some op of this model in its KV format; it has "
+                              "them for kv.format f16, bf16, q8_0 and turbo4",
+                              weir_device_name(device));
     return weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
 }
 
 /* The arrays are laid out in memory that is never touched but for the segments. */
-weir_status weir_workspace_scratch(weir_stream_room *room, const weir_model *model, const weir_workspace_limits *limits, weir_error *error)
+weir_status weir_workspace_scratch(weir_stream_room *room, const weir_model *model,
+                                   const weir_workspace_limits *limits, weir_error *error)
 {
     weir_workspace w = { .limits = *limits };
     weir_status    status = WEIR_ENOMEM;
@@ -257,7 +283,8 @@ weir_status weir_workspace_scratch(weir_stream_room *room, const weir_model *mod
         status = plan_scratch(room, model, &w);
         if (status != WEIR_OK) status = no_kernel(model, status, error);
     } else
-        (void)weir_error_set(error, status, "no memory to plan steps of %d rows; lower batch.chunk", (int)limits->rows);
+        (void)weir_error_set(error, status, "no memory to plan steps of %d rows; lower batch.chunk",
+                             (int)limits->rows);
     free(w.memory);
     free(w.near);
     return status;
@@ -269,29 +296,36 @@ static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir
     weir_status      status = plan_scratch(&room, model, w);
     if (status != WEIR_OK) return no_kernel(model, status, error);
     const size_t near = room.scratch + room.near;
-    WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_near_tier(w->ledger), WEIR_ACCOUNT_ACTIVATIONS, near, error));
+    WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_near_tier(w->ledger),
+                                 WEIR_ACCOUNT_ACTIVATIONS, near, error));
     w->near_room = near;
-    WEIR_TRY(weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, room.host, error));
+    WEIR_TRY(
+        weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, room.host, error));
     w->host_room = room.host;
     status = weir_stream_reserve_planned(model->stream);
-    return status == WEIR_OK
-               ? WEIR_OK
-               : weir_error_set(error, status, "there are no %zu bytes for what kernels need beside their rows; lower batch.chunk",
-                                near + room.host);
+    return status == WEIR_OK ? WEIR_OK
+                             : weir_error_set(error, status,
+                                              "there are no %zu bytes for what kernels need beside "
+                                              "their rows; lower batch.chunk",
+                                              near + room.host);
 }
 
-weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger, const weir_workspace_limits *limits,
-                                weir_error *error)
+weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, weir_ledger *ledger,
+                                const weir_workspace_limits *limits, weir_error *error)
 {
     WEIR_ASSERT(limits->rows >= 1 && limits->segments >= 1 && limits->logits >= 1);
     void *self = NULL;
-    WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_workspace), error));
+    WEIR_TRY(
+        weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_workspace), error));
     weir_workspace *const w = self;
     *w = (weir_workspace){ .ledger = ledger, .limits = *limits };
     w->bytes = lay_out(w, model, NULL);
     w->near_bytes = lay_out_near(w, model, NULL);
-    weir_status status = weir_ledger_alloc(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
-    if (status == WEIR_OK) status = weir_ledger_alloc_near(ledger, &w->near, WEIR_ACCOUNT_ACTIVATIONS, w->near_bytes, error);
+    weir_status status =
+        weir_ledger_alloc(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
+    if (status == WEIR_OK)
+        status = weir_ledger_alloc_near(ledger, &w->near, WEIR_ACCOUNT_ACTIVATIONS, w->near_bytes,
+                                        error);
     if (status == WEIR_OK) {
         lay_out_both(w, model);
         status = take_scratch(w, model, error);

@@ -11,19 +11,21 @@ struct weir_workspace {
     size_t                near_room, host_room; /* of the stream, charged here */
     weir_workspace_limits limits;
     float                *x, *normed, *mixed, *scratch, *gathered, *logits;
-    float           *shown_rows, *shown_logits, *shown_queries; /* for the host: x, logits, queries; with a device, else they are those */
+    float                *shown_rows, *shown_logits,
+        *shown_queries; /* for the host: x, logits, queries; with a device, else they are those */
     int32_t         *positions, *near_positions;
-    weir_kv_segment *kv, *warm;  /* [segments, n_kv_heads], or [segments] where all heads have the same rows */
-    int32_t         *kv_owner;
-    float           *carry, *lse;
+    weir_kv_segment *kv,
+        *warm; /* [segments, n_kv_heads], or [segments] where all heads have the same rows */
+    int32_t                     *kv_owner;
+    float                       *carry, *lse;
     const weir_attention_watch **watches; /* [segments] */
     weir_attention_mass_segment *mass;
-    char                        *open_rows;  /* [open_pages, n_kv_heads] of the layer with the largest */
-    void                       **open_table; /* [n_kv_heads, pages of each segment] */
-    weir_recurrent_segment      *recurrent; /* [WEIR_MAX_ROUNDS, segments] */
-    weir_recurrent_round        *rounds;    /* [WEIR_MAX_ROUNDS] */
-    bool                        *is_prompt; /* [segments] */
-    weir_state_copy             *copies;    /* [WEIR_MAX_ROUNDS, segments, 2] */
+    char                   *open_rows; /* [open_pages, n_kv_heads] of the layer with the largest */
+    void                  **open_table; /* [n_kv_heads, pages of each segment] */
+    weir_recurrent_segment *recurrent; /* [WEIR_MAX_ROUNDS, segments] */
+    weir_recurrent_round   *rounds; /* [WEIR_MAX_ROUNDS] */
+    bool                   *is_prompt; /* [segments] */
+    weir_state_copy        *copies; /* [WEIR_MAX_ROUNDS, segments, 2] */
 };
 
 /* workspace.c: the format of the layer's KV; f32 where it has none. */
@@ -32,9 +34,12 @@ weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l);
 size_t weir_open_bytes(const weir_model *model, weir_kv_pair others, weir_kv_sinks sinks);
 
 /* segments.c: the batch as layer `l` sees it, into the workspace: KV segments, and rounds of rows between snapshots. Both return how many there are. */
-void    weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch);
-int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l);
-int32_t weir_fill_rounds(const weir_workspace *w, const weir_model *model, const weir_batch *batch, const layer *l);
+void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch);
+int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model,
+                           const weir_batch *batch, const layer *l);
+int32_t weir_fill_rounds(const weir_workspace *w, const weir_model *model, const weir_batch *batch,
+                         const layer *l);
 
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
-WEIR_MUST_CHECK weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch);
+WEIR_MUST_CHECK weir_status weir_run_layers(const weir_model *model, weir_workspace *w,
+                                            const weir_batch *batch);

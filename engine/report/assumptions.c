@@ -18,9 +18,11 @@ static const weir_report_gpu gpus[] = {
     { "A100 40GB", MIB(40960), 1555e9, 312e12, "NVIDIA A100 data sheet" },
     { "L40S", MIB(46068), 864e9, 362e12, "NVIDIA L40S data sheet: 733 with sparsity" },
     { "A100 80GB", MIB(81920), 2039e9, 312e12, "NVIDIA A100 data sheet" },
-    { "H100 SXM", MIB(81559), 3350e9, 989.4e12, "NVIDIA H100 architecture paper: 1979 with sparsity" },
+    { "H100 SXM", MIB(81559), 3350e9, 989.4e12,
+      "NVIDIA H100 architecture paper: 1979 with sparsity" },
     { "H200 SXM", MIB(143771), 4800e9, 989.4e12, "NVIDIA H200 data sheet: 1979 with sparsity" },
-    { "B200", MIB(183359), 8000e9, 2250e12, "NVIDIA DGX B200 data sheet, an eighth: 4500 with sparsity" },
+    { "B200", MIB(183359), 8000e9, 2250e12,
+      "NVIDIA DGX B200 data sheet, an eighth: 4500 with sparsity" },
     { "MI300X", MIB(196592), 5300e9, 1307.4e12, "AMD Instinct MI300X data sheet" },
 };
 
@@ -33,7 +35,8 @@ const weir_report_assumptions weir_report_engine = {
     .weight_elements = 1,
     .weight_block = 2,
     .weight_format = "bf16",
-    .reference = { "H100 SXM", MIB(81559), 3350e9, 989.4e12, "NVIDIA H100 architecture paper: 1979 with sparsity" },
+    .reference = { "H100 SXM", MIB(81559), 3350e9, 989.4e12,
+                   "NVIDIA H100 architecture paper: 1979 with sparsity" },
     .gpus = gpus,
     .n_gpus = COUNT(gpus),
 };

@@ -6,14 +6,18 @@
 
 static int64_t blocks_of(int64_t n, int64_t block) { return n / block + (n % block != 0); }
 
-weir_report_rows weir_report_rows_of(const weir_report_assumptions *a, const weir_report_shape *shape)
+weir_report_rows weir_report_rows_of(const weir_report_assumptions *a,
+                                     const weir_report_shape       *shape)
 {
-    if (a->every_head_keeps_kv) return (weir_report_rows){ shape->n_heads, shape->key_dim, shape->value_dim };
-    if (shape->latent_dim > 0) return (weir_report_rows){ 1, shape->latent_dim + shape->rope_dim, 0 };
+    if (a->every_head_keeps_kv)
+        return (weir_report_rows){ shape->n_heads, shape->key_dim, shape->value_dim };
+    if (shape->latent_dim > 0)
+        return (weir_report_rows){ 1, shape->latent_dim + shape->rope_dim, 0 };
     return (weir_report_rows){ shape->n_kv_heads, shape->key_dim, shape->value_dim };
 }
 
-const char *weir_report_reject(const weir_report_assumptions *a, const weir_report_shape *shape, weir_kv_format format)
+const char *weir_report_reject(const weir_report_assumptions *a, const weir_report_shape *shape,
+                               weir_kv_format format)
 {
     const weir_report_rows rows = weir_report_rows_of(a, shape);
     return weir_report_format_reject(format, rows.key, rows.value);
@@ -21,18 +25,24 @@ const char *weir_report_reject(const weir_report_assumptions *a, const weir_repo
 
 /* ---- limits ------------------------------------------------------------------------------------------------------- */
 
-static weir_status in_range(const weir_report_shape *shape, const char *what, int64_t value, int64_t least, int64_t most, weir_error *error)
+static weir_status in_range(const weir_report_shape *shape, const char *what, int64_t value,
+                            int64_t least, int64_t most, weir_error *error)
 {
     if (value >= least && value <= most) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL, "%s: %s is %" PRId64 ", must be between %" PRId64 " and %" PRId64, shape->name, what, value,
-                          least, most);
+    return weir_error_set(error, WEIR_EINVAL,
+                          "%s: %s is %" PRId64 ", must be between %" PRId64 " and %" PRId64,
+                          shape->name, what, value, least, most);
 }
 
-weir_status weir_report_check(const weir_report_shape *shape, int64_t tokens, int64_t batch, weir_error *error)
+weir_status weir_report_check(const weir_report_shape *shape, int64_t tokens, int64_t batch,
+                              weir_error *error)
 {
     enum { HEADS = 4096, DIM = 4096, LAYERS = 1024 };
-    const int64_t weights = (int64_t)1 << 50,
-                  width = 1 << 22; /* a 2-byte weight, 3 times over for the seed's reserve, is far from the limit */
+    const int64_t
+        weights = (int64_t)1 << 50,
+        width =
+            1
+            << 22; /* a 2-byte weight, 3 times over for the seed's reserve, is far from the limit */
     WEIR_TRY(in_range(shape, "parameters", shape->parameters, 1, weights, error));
     WEIR_TRY(in_range(shape, "context", shape->context, 1, INT32_MAX, error));
     WEIR_TRY(in_range(shape, "n_layers", shape->n_layers, 1, LAYERS, error));
@@ -50,9 +60,12 @@ weir_status weir_report_check(const weir_report_shape *shape, int64_t tokens, in
     WEIR_TRY(in_range(shape, "n_experts", shape->n_experts, 0, 1 << 16, error));
     WEIR_TRY(in_range(shape, "n_experts_used", shape->n_experts_used, 0, shape->n_experts, error));
     WEIR_TRY(in_range(shape, "d_expert", shape->d_expert, 0, width, error));
-    WEIR_TRY(in_range(shape, "n_experts_used * d_expert", shape->n_experts_used * shape->d_expert, 0, width, error));
-    WEIR_TRY(in_range(shape, "recurrent_bytes", shape->recurrent_bytes, 0, (int64_t)1 << 40, error));
-    WEIR_TRY(in_range(shape, "activation_row_bytes", shape->activation_row_bytes, 0, 1 << 30, error));
+    WEIR_TRY(in_range(shape, "n_experts_used * d_expert", shape->n_experts_used * shape->d_expert,
+                      0, width, error));
+    WEIR_TRY(
+        in_range(shape, "recurrent_bytes", shape->recurrent_bytes, 0, (int64_t)1 << 40, error));
+    WEIR_TRY(
+        in_range(shape, "activation_row_bytes", shape->activation_row_bytes, 0, 1 << 30, error));
     WEIR_TRY(in_range(shape, "weight_bytes", shape->weight_bytes, 0, weights * 4, error));
     WEIR_TRY(in_range(shape, "activation_bytes", shape->activation_bytes, 0, weights, error));
     WEIR_TRY(in_range(shape, "tokens", tokens, 1, (int64_t)1 << 31, error));
@@ -60,9 +73,11 @@ weir_status weir_report_check(const weir_report_shape *shape, int64_t tokens, in
     /* The largest product that is formed: f32 rows of all heads (which are at least the KV heads' and the latent's), twice for open rows and
      * page rounding, over 64 ranks. */
     const int64_t heads = shape->n_heads > shape->n_kv_heads ? shape->n_heads : shape->n_kv_heads;
-    const int64_t row = heads * (shape->key_dim + shape->value_dim) + shape->latent_dim + shape->rope_dim;
-    int64_t       bytes;
-    if (!weir_mul_i64(&bytes, shape->n_layers * row * (int64_t)sizeof(float) * 2 * 64, tokens + WEIR_PAGE_TOKENS) ||
+    const int64_t row =
+        heads * (shape->key_dim + shape->value_dim) + shape->latent_dim + shape->rope_dim;
+    int64_t bytes;
+    if (!weir_mul_i64(&bytes, shape->n_layers * row * (int64_t)sizeof(float) * 2 * 64,
+                      tokens + WEIR_PAGE_TOKENS) ||
         !weir_mul_i64(&bytes, bytes, batch))
         return weir_error_set(error, WEIR_EINVAL,
                               "%s: the KV of %" PRId64 " sequences of %" PRId64
@@ -82,28 +97,36 @@ static int64_t contiguous_rows(const weir_report_rows *rows, weir_kv_format form
     return tokens * values * weir_kv_bits(format) / 8 + scales;
 }
 
-int64_t weir_report_kv(const weir_report_assumptions *a, const weir_report_shape *shape, weir_kv_format format, int64_t tokens)
+int64_t weir_report_kv(const weir_report_assumptions *a, const weir_report_shape *shape,
+                       weir_kv_format format, int64_t tokens)
 {
     const weir_report_rows rows = weir_report_rows_of(a, shape);
     if (a->one_scale) return shape->n_kv_layers * contiguous_rows(&rows, format, tokens);
     const int64_t heads = shape->n_kv_layers * rows.heads;
-    const int64_t open = tokens % WEIR_PAGE_TOKENS != 0 ? weir_report_open_bytes(format, rows.key, rows.value) : 0;
-    return heads * (blocks_of(tokens, WEIR_PAGE_TOKENS) * weir_report_page_bytes(format, rows.key, rows.value) + open);
+    const int64_t open =
+        tokens % WEIR_PAGE_TOKENS != 0 ? weir_report_open_bytes(format, rows.key, rows.value) : 0;
+    return heads * (blocks_of(tokens, WEIR_PAGE_TOKENS) *
+                        weir_report_page_bytes(format, rows.key, rows.value) +
+                    open);
 }
 
-double weir_report_kv_per_token(const weir_report_assumptions *a, const weir_report_shape *shape, weir_kv_format format)
+double weir_report_kv_per_token(const weir_report_assumptions *a, const weir_report_shape *shape,
+                                weir_kv_format format)
 {
-    const int64_t one = weir_report_kv(a, shape, format, WEIR_PAGE_TOKENS), two = weir_report_kv(a, shape, format, 2 * WEIR_PAGE_TOKENS);
+    const int64_t one = weir_report_kv(a, shape, format, WEIR_PAGE_TOKENS),
+                  two = weir_report_kv(a, shape, format, 2 * WEIR_PAGE_TOKENS);
     return (double)(two - one) / (double)WEIR_PAGE_TOKENS;
 }
 
-weir_report_paging weir_report_paging_of(const weir_report_assumptions *a, const weir_report_shape *shape, weir_kv_format format,
+weir_report_paging weir_report_paging_of(const weir_report_assumptions *a,
+                                         const weir_report_shape *shape, weir_kv_format format,
                                          int64_t tokens, int64_t window)
 {
     const int64_t rounded = blocks_of(tokens, a->page_tokens) * a->page_tokens;
-    return (weir_report_paging){ .used = (int64_t)(weir_report_kv_per_token(a, shape, format) * (double)tokens),
-                                 .paged =
-                                     a->one_scale ? weir_report_kv(a, shape, format, rounded) : weir_report_kv(a, shape, format, tokens),
+    return (weir_report_paging){ .used = (int64_t)(weir_report_kv_per_token(a, shape, format) *
+                                                   (double)tokens),
+                                 .paged = a->one_scale ? weir_report_kv(a, shape, format, rounded)
+                                                       : weir_report_kv(a, shape, format, tokens),
                                  .contiguous = weir_report_kv(a, shape, format, window) };
 }
 
@@ -125,32 +148,41 @@ int64_t weir_report_weights(const weir_report_assumptions *a, const weir_report_
 
 int64_t weir_report_step_activations(const weir_report_shape *shape, int64_t rows, int64_t logits)
 {
-    const int64_t row_bytes = shape->activation_row_bytes, logit_bytes = logits * shape->n_vocab * (int64_t)sizeof(float);
+    const int64_t row_bytes = shape->activation_row_bytes,
+                  logit_bytes = logits * shape->n_vocab * (int64_t)sizeof(float);
     if (row_bytes > 0) return rows * row_bytes + logit_bytes;
-    const int64_t expert = shape->n_experts_used * shape->d_expert, ffn = 2 * (shape->d_ffn > expert ? shape->d_ffn : expert);
-    const int64_t queries = shape->n_heads * (shape->key_dim + shape->value_dim); /* queries, and what attention gives back */
-    const int64_t keys =
-        shape->latent_dim > 0 ? shape->latent_dim + shape->rope_dim : shape->n_kv_heads * (shape->key_dim + shape->value_dim);
+    const int64_t expert = shape->n_experts_used * shape->d_expert,
+                  ffn = 2 * (shape->d_ffn > expert ? shape->d_ffn : expert);
+    const int64_t queries =
+        shape->n_heads *
+        (shape->key_dim + shape->value_dim); /* queries, and what attention gives back */
+    const int64_t keys = shape->latent_dim > 0
+                             ? shape->latent_dim + shape->rope_dim
+                             : shape->n_kv_heads * (shape->key_dim + shape->value_dim);
     const int64_t widest = queries + keys > ffn ? queries + keys : ffn;
     return rows * (3 * shape->d_model + widest) * (int64_t)sizeof(float) + logit_bytes;
 }
 
-int64_t weir_report_activations(const weir_report_assumptions *a, const weir_report_shape *shape, int64_t batch)
+int64_t weir_report_activations(const weir_report_assumptions *a, const weir_report_shape *shape,
+                                int64_t batch)
 {
-    if (a->weights_as_activations > 0) return (int64_t)(a->weights_as_activations * (double)weir_report_weights(a, shape));
+    if (a->weights_as_activations > 0)
+        return (int64_t)(a->weights_as_activations * (double)weir_report_weights(a, shape));
     if (shape->activation_bytes > 0) return shape->activation_bytes;
     return weir_report_step_activations(shape, a->chunk + batch, batch);
 }
 
-int64_t weir_report_max_context(const weir_report_assumptions *a, const weir_report_shape *shape, weir_kv_format format, int64_t memory,
-                                int64_t batch)
+int64_t weir_report_max_context(const weir_report_assumptions *a, const weir_report_shape *shape,
+                                weir_kv_format format, int64_t memory, int64_t batch)
 {
-    const int64_t left =
-        memory - weir_report_weights(a, shape) - weir_report_activations(a, shape, batch) - a->reserve - batch * shape->recurrent_bytes;
+    const int64_t left = memory - weir_report_weights(a, shape) -
+                         weir_report_activations(a, shape, batch) - a->reserve -
+                         batch * shape->recurrent_bytes;
     if (left <= 0) return 0;
     if (shape->n_kv_layers == 0) return WEIR_REPORT_ANY_CONTEXT;
     /* What a sequence takes beside its blocks: open rows of the last page, or the seed's scales. */
-    const int64_t block = weir_report_kv(a, shape, format, 2 * a->context_step) - weir_report_kv(a, shape, format, a->context_step);
+    const int64_t block = weir_report_kv(a, shape, format, 2 * a->context_step) -
+                          weir_report_kv(a, shape, format, a->context_step);
     const int64_t rest = weir_report_kv(a, shape, format, 1) - block;
     return left / batch > rest ? (left / batch - rest) / block * a->context_step : 0;
 }
@@ -166,7 +198,8 @@ static double step_of(const weir_report_assumptions *a, const weir_report_shape 
            (double)(rows - a->chunk) * (double)shape->activation_row_bytes;
 }
 
-weir_report_prefill weir_report_prefill_of(const weir_report_assumptions *a, const weir_report_shape *shape, int64_t tokens)
+weir_report_prefill weir_report_prefill_of(const weir_report_assumptions *a,
+                                           const weir_report_shape *shape, int64_t tokens)
 {
     const int64_t chunk = a->chunk < tokens ? a->chunk : tokens;
     const double  row = (double)tokens * sizeof(float);

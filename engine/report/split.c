@@ -7,29 +7,40 @@ static int64_t part_of(int64_t n, int64_t ranks) { return n / ranks + (n % ranks
 static const struct {
     const char *name, *effect;
 } strategies[WEIR_REPORT_STRATEGY_COUNT] = {
-    [WEIR_REPORT_TENSOR] = { "tensor", "split by KV head; copied when there are more devices than heads, and latent rows always" },
+    [WEIR_REPORT_TENSOR] = { "tensor", "split by KV head; copied when there are more devices than "
+                                       "heads, and latent rows always" },
     [WEIR_REPORT_PIPELINE] = { "pipeline", "each device holds the KV of its own layers" },
     [WEIR_REPORT_DATA] = { "data", "each device holds whole sequences; the weights are copied" },
     [WEIR_REPORT_SEQUENCE] = { "sequence", "split along the tokens; partial results are merged" },
     [WEIR_REPORT_EXPERT] = { "expert", "experts are split, attention and KV are data-parallel" },
 };
 
-const char *weir_report_strategy_name(weir_report_strategy strategy) { return strategies[strategy].name; }
-const char *weir_report_strategy_effect(weir_report_strategy strategy) { return strategies[strategy].effect; }
+const char *weir_report_strategy_name(weir_report_strategy strategy)
+{
+    return strategies[strategy].name;
+}
+const char *weir_report_strategy_effect(weir_report_strategy strategy)
+{
+    return strategies[strategy].effect;
+}
 
 static int64_t expert_weights(const weir_report_assumptions *a, const weir_report_shape *shape)
 {
-    const double routed =
-        (double)(shape->n_layers - shape->n_dense_layers) * (double)shape->n_experts * 3 * (double)shape->d_model * (double)shape->d_expert;
+    const double routed = (double)(shape->n_layers - shape->n_dense_layers) *
+                          (double)shape->n_experts * 3 * (double)shape->d_model *
+                          (double)shape->d_expert;
     const double share = routed / (double)weir_report_parameters(a, shape);
     return (int64_t)((share < 1 ? share : 1) * (double)weir_report_weights(a, shape));
 }
 
-weir_report_split weir_report_split_of(const weir_report_assumptions *a, const weir_report_shape *shape, weir_report_strategy strategy,
-                                       int64_t ranks, weir_kv_format format, int64_t batch, int64_t tokens)
+weir_report_split weir_report_split_of(const weir_report_assumptions *a,
+                                       const weir_report_shape       *shape,
+                                       weir_report_strategy strategy, int64_t ranks,
+                                       weir_kv_format format, int64_t batch, int64_t tokens)
 {
     const weir_report_rows rows = weir_report_rows_of(a, shape);
-    const int64_t     weights = weir_report_weights(a, shape), sequence = weir_report_kv(a, shape, format, tokens), kv = batch * sequence;
+    const int64_t          weights = weir_report_weights(a, shape),
+                  sequence = weir_report_kv(a, shape, format, tokens), kv = batch * sequence;
     weir_report_split split = { .possible = true, .weights = weights, .kv = kv, .kv_total = kv };
     switch (strategy) {
     case WEIR_REPORT_TENSOR: { /* a head is whole somewhere: it cannot be cut by its width without an exchange per score */
@@ -42,8 +53,10 @@ weir_report_split weir_report_split_of(const weir_report_assumptions *a, const w
     }
     case WEIR_REPORT_PIPELINE:
         split.possible = ranks <= shape->n_layers;
-        split.weights = (int64_t)((double)weights * (double)part_of(shape->n_layers, ranks) / (double)shape->n_layers);
-        if (shape->n_kv_layers > 0) split.kv = kv / shape->n_kv_layers * part_of(shape->n_kv_layers, ranks);
+        split.weights = (int64_t)((double)weights * (double)part_of(shape->n_layers, ranks) /
+                                  (double)shape->n_layers);
+        if (shape->n_kv_layers > 0)
+            split.kv = kv / shape->n_kv_layers * part_of(shape->n_kv_layers, ranks);
         break;
     case WEIR_REPORT_DATA:
         split.possible = ranks <= batch;
@@ -52,7 +65,8 @@ weir_report_split weir_report_split_of(const weir_report_assumptions *a, const w
     case WEIR_REPORT_SEQUENCE: {
         const int64_t pages = part_of(tokens, WEIR_PAGE_TOKENS);
         split.possible = ranks <= pages;
-        split.kv = batch * weir_report_kv(a, shape, format, part_of(pages, ranks) * WEIR_PAGE_TOKENS);
+        split.kv =
+            batch * weir_report_kv(a, shape, format, part_of(pages, ranks) * WEIR_PAGE_TOKENS);
         break;
     }
     case WEIR_REPORT_EXPERT: {

@@ -9,7 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { LANES = 16 }; /* independent partial results: the compiler may not reorder floats by itself */
+enum {
+    LANES = 16
+}; /* independent partial results: the compiler may not reorder floats by itself */
 
 static size_t count_blocks(size_t n) { return (n + WEIR_SAMPLE_BLOCK - 1) / WEIR_SAMPLE_BLOCK; }
 
@@ -19,7 +21,8 @@ float weir_largest(const float *values, size_t n)
     const size_t whole = n / LANES * LANES;
     for (size_t j = 0; j < LANES; j++) lanes[j] = -INFINITY;
     for (size_t i = 0; i < whole; i += LANES)
-        for (size_t j = 0; j < LANES; j++) lanes[j] = values[i + j] > lanes[j] ? values[i + j] : lanes[j];
+        for (size_t j = 0; j < LANES; j++)
+            lanes[j] = values[i + j] > lanes[j] ? values[i + j] : lanes[j];
     for (size_t j = 0; j < LANES; j++) best = lanes[j] > best ? lanes[j] : best;
     for (size_t i = whole; i < n; i++) best = values[i] > best ? values[i] : best;
     return best;
@@ -46,14 +49,20 @@ static float logit_of(weir_candidate candidate)
     return logit;
 }
 
-size_t weir_candidates_count(const weir_sampler_scratch *s) { return s->listed ? s->n_listed : s->n; }
+size_t weir_candidates_count(const weir_sampler_scratch *s)
+{
+    return s->listed ? s->n_listed : s->n;
+}
 
 int32_t weir_candidates_id(const weir_sampler_scratch *s, size_t index)
 {
     return s->listed ? (int32_t)(uint32_t)s->list[index] : (int32_t)index;
 }
 
-float weir_candidates_logit(const weir_sampler_scratch *s, size_t index) { return s->listed ? logit_of(s->list[index]) : s->logits[index]; }
+float weir_candidates_logit(const weir_sampler_scratch *s, size_t index)
+{
+    return s->listed ? logit_of(s->list[index]) : s->logits[index];
+}
 
 /* Least significant digit first, over the logit's 4 bytes: stable, so ids that came in ascending order stay so on ties. The result is
  * in `list` again. */
@@ -98,11 +107,13 @@ static float bounded(float x) { return x > FLT_MAX ? FLT_MAX : x; }
 void weir_process_bias(weir_sampler_scratch *s, const weir_logit_bias *bias, size_t n_bias)
 {
     for (size_t i = 0; i < n_bias; i++)
-        if (bias[i].id >= 0 && (size_t)bias[i].id < s->n) s->logits[bias[i].id] = bounded(s->logits[bias[i].id] + bias[i].bias);
+        if (bias[i].id >= 0 && (size_t)bias[i].id < s->n)
+            s->logits[bias[i].id] = bounded(s->logits[bias[i].id] + bias[i].bias);
 }
 
 /* Once for a token that the prompt, the answer or both hold. */
-static void repetition(float *restrict logits, const uint16_t *restrict prompt, const uint16_t *restrict answer, size_t n, float penalty)
+static void repetition(float *restrict logits, const uint16_t *restrict prompt,
+                       const uint16_t *restrict answer, size_t n, float penalty)
 {
     for (size_t i = 0; i < n; i++) {
         const float x = logits[i], punished = x > 0 ? x / penalty : x * penalty;
@@ -110,7 +121,8 @@ static void repetition(float *restrict logits, const uint16_t *restrict prompt, 
     }
 }
 
-static void presence_frequency(float *restrict logits, const uint16_t *restrict answer, size_t n, float presence, float frequency)
+static void presence_frequency(float *restrict logits, const uint16_t *restrict answer, size_t n,
+                               float presence, float frequency)
 {
     for (size_t i = 0; i < n; i++) {
         const float count = (float)answer[i];
@@ -118,15 +130,19 @@ static void presence_frequency(float *restrict logits, const uint16_t *restrict 
     }
 }
 
-void weir_process_penalties(weir_sampler_scratch *s, const weir_sampling *sampling, const weir_sampler_history *history)
+void weir_process_penalties(weir_sampler_scratch *s, const weir_sampling *sampling,
+                            const weir_sampler_history *history)
 {
     if (history == NULL) return;
     const size_t          n = s->n < history->n_vocab ? s->n : history->n_vocab;
     const uint16_t *const prompt = history->prompt != NULL ? history->prompt : history->answer;
     const uint16_t *const answer = history->answer != NULL ? history->answer : history->prompt;
-    if (prompt != NULL && sampling->repetition_penalty != 1.0f) repetition(s->logits, prompt, answer, n, sampling->repetition_penalty);
-    if (history->answer != NULL && (sampling->presence_penalty != 0.0f || sampling->frequency_penalty != 0.0f))
-        presence_frequency(s->logits, history->answer, n, sampling->presence_penalty, sampling->frequency_penalty);
+    if (prompt != NULL && sampling->repetition_penalty != 1.0f)
+        repetition(s->logits, prompt, answer, n, sampling->repetition_penalty);
+    if (history->answer != NULL &&
+        (sampling->presence_penalty != 0.0f || sampling->frequency_penalty != 0.0f))
+        presence_frequency(s->logits, history->answer, n, sampling->presence_penalty,
+                           sampling->frequency_penalty);
 }
 
 void weir_process_ban(weir_sampler_scratch *s, const int32_t *ids, size_t n_ids)
@@ -150,7 +166,8 @@ static void find_block_max(weir_sampler_scratch *s)
 {
     for (size_t b = 0; b < count_blocks(s->n); b++) {
         const size_t first = b * WEIR_SAMPLE_BLOCK, left = s->n - first;
-        s->block_max[b] = weir_largest(s->logits + first, left < WEIR_SAMPLE_BLOCK ? left : WEIR_SAMPLE_BLOCK);
+        s->block_max[b] =
+            weir_largest(s->logits + first, left < WEIR_SAMPLE_BLOCK ? left : WEIR_SAMPLE_BLOCK);
     }
 }
 
@@ -171,7 +188,8 @@ static void list_from(weir_sampler_scratch *s, float bound)
     size_t n = 0;
     for (size_t b = 0; b < count_blocks(s->n); b++) {
         if (!(s->block_max[b] >= bound)) continue;
-        const size_t first = b * WEIR_SAMPLE_BLOCK, end = first + WEIR_SAMPLE_BLOCK < s->n ? first + WEIR_SAMPLE_BLOCK : s->n;
+        const size_t first = b * WEIR_SAMPLE_BLOCK,
+                     end = first + WEIR_SAMPLE_BLOCK < s->n ? first + WEIR_SAMPLE_BLOCK : s->n;
         for (size_t i = first; i < end; i++)
             if (s->logits[i] >= bound) s->list[n++] = candidate_of(s->logits[i], i);
     }
@@ -211,7 +229,8 @@ void weir_process_top_p(weir_sampler_scratch *s, double p)
     }
     find_block_max(s);
     const size_t n_blocks = count_blocks(s->n);
-    for (size_t k = 128;; k *= 8) { /* most distributions end in the first round; a flat one sorts everything once */
+    for (size_t k = 128;;
+         k *= 8) { /* most distributions end in the first round; a flat one sorts everything once */
         s->listed = false;
         list_from(s, bound_of_best(s, k));
         weir_process_softmax(s);
@@ -238,10 +257,12 @@ void weir_process_min_p(weir_sampler_scratch *s, float min_p)
  * exp(r) to the 7th power (the rest is below 6e-9). ln 2 is split so that k times its first part is exact. */
 static inline float exp_of_negative(float x)
 {
-    const float   inside = x < -87.0f ? -87.0f : x;
-    const float   k = inside * 1.44269504f + 12582912.0f - 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
-    const float   r = inside - k * 0.693115234375f - k * 3.19461849e-5f;
-    const float   tail = 1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040))));
+    const float inside = x < -87.0f ? -87.0f : x;
+    const float k =
+        inside * 1.44269504f + 12582912.0f - 12582912.0f; /* 1.5 * 2^23: rounds to an integer */
+    const float r = inside - k * 0.693115234375f - k * 3.19461849e-5f;
+    const float tail =
+        1.0f / 6 + r * (1.0f / 24 + r * (1.0f / 120 + r * (1.0f / 720 + r * (1.0f / 5040))));
     const float   series = 1.0f + (r + r * r * (0.5f + r * tail));
     const int32_t bits = ((int32_t)k + 127) << 23;
     float         power;
@@ -254,8 +275,9 @@ static void sum_blocks(weir_sampler_scratch *s, size_t n)
 {
     s->total = 0;
     for (size_t first = 0; first < n; first += WEIR_SAMPLE_BLOCK) {
-        const size_t count = n - first < WEIR_SAMPLE_BLOCK ? n - first : WEIR_SAMPLE_BLOCK, whole = count / 8 * 8;
-        double       lanes[8] = { 0 }, sum = 0;
+        const size_t count = n - first < WEIR_SAMPLE_BLOCK ? n - first : WEIR_SAMPLE_BLOCK,
+                     whole = count / 8 * 8;
+        double lanes[8] = { 0 }, sum = 0;
         for (size_t i = first; i < first + whole; i += 8)
             for (size_t j = 0; j < 8; j++) lanes[j] += (double)s->weights[i + j];
         for (size_t j = 0; j < 8; j++) sum += lanes[j];
@@ -273,7 +295,8 @@ void weir_process_softmax(weir_sampler_scratch *s)
         for (size_t i = 0; i < n; i++) s->weights[i] = logit_of(s->list[i]);
         logits = s->weights;
     }
-    const float best = weir_largest(logits, n), shift = best > -INFINITY ? best : 0; /* nothing possible: every weight is 0 */
+    const float best = weir_largest(logits, n),
+                shift = best > -INFINITY ? best : 0; /* nothing possible: every weight is 0 */
     for (size_t i = 0; i < n; i++) s->weights[i] = exp_of_negative(logits[i] - shift);
     sum_blocks(s, n);
 }

@@ -13,7 +13,8 @@ static inline weir_philox weir_philox_block(weir_philox counter, uint64_t seed)
 {
     uint32_t key[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
     for (int round = 0; round < 10; round++) {
-        const uint64_t a = (uint64_t)0xD2511F53u * counter.word[0], b = (uint64_t)0xCD9E8D57u * counter.word[2];
+        const uint64_t a = (uint64_t)0xD2511F53u * counter.word[0],
+                       b = (uint64_t)0xCD9E8D57u * counter.word[2];
         counter = (weir_philox){ { (uint32_t)(b >> 32) ^ counter.word[1] ^ key[0], (uint32_t)b,
                                    (uint32_t)(a >> 32) ^ counter.word[3] ^ key[1], (uint32_t)a } };
         key[0] += 0x9E3779B9u;
@@ -25,6 +26,7 @@ static inline weir_philox weir_philox_block(weir_philox counter, uint64_t seed)
 /* In [0, 1), 53 bits. */
 static inline double weir_random(uint64_t seed, uint32_t choice, uint64_t draw)
 {
-    const weir_philox block = weir_philox_block((weir_philox){ { (uint32_t)draw, (uint32_t)(draw >> 32), choice, 0 } }, seed);
+    const weir_philox block = weir_philox_block(
+        (weir_philox){ { (uint32_t)draw, (uint32_t)(draw >> 32), choice, 0 } }, seed);
     return (double)(((uint64_t)block.word[0] << 32 | block.word[1]) >> 11) * 0x1p-53;
 }

@@ -43,7 +43,9 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
-    return weir_saver_makes_room(service->saver, service, weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
+    return weir_saver_makes_room(
+        service->saver, service,
+        weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
 }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
@@ -53,25 +55,31 @@ static int64_t pool_rows(const weir_kv_spec *spec)
 {
     const int64_t per_block = weir_kv_pages_for(spec, 1);
     if (per_block == 0) return spec->max_rows;
-    const int64_t sinks = spec->n_sink_pages / per_block, others = (spec->n_pages - spec->n_sink_pages) / per_block;
+    const int64_t sinks = spec->n_sink_pages / per_block,
+                  others = (spec->n_pages - spec->n_sink_pages) / per_block;
     return (sinks < spec->sinks.n_pages ? sinks : spec->sinks.n_pages + others) * WEIR_PAGE_TOKENS;
 }
 
 weir_status weir_job_check_room(weir_job *job, weir_error *error)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(job->service->store);
-    const int64_t             all = pool_rows(spec), room = all - WEIR_PAGE_TOKENS; /* has_room wants some to go on with */
+    const int64_t             all = pool_rows(spec),
+                  room = all - WEIR_PAGE_TOKENS; /* has_room wants some to go on with */
     if (all >= spec->max_rows) return WEIR_OK;
-    if (job->keeping == NULL && job->request.n_prompt <= room) { /* the answer ends where memory does */
+    if (job->keeping == NULL &&
+        job->request.n_prompt <= room) { /* the answer ends where memory does */
         job->row_limit = least(job->row_limit, (int32_t)room);
         job->row_peak = least(job->row_peak, (int32_t)room);
         return WEIR_OK;
     }
     if (job->keeping != NULL && job->row_peak <= room) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL,
-                          "the prompt of %d tokens needs KV memory for %d rows at once, and there is room for %" PRId64
-                          "; shorten it, use a KV policy with in_prompt=true and a smaller budget, or raise %s",
-                          (int)job->request.n_prompt, (int)job->row_peak, room, weir_kv_store_budget(job->service->store));
+    return weir_error_set(
+        error, WEIR_EINVAL,
+        "the prompt of %d tokens needs KV memory for %d rows at once, and there is room for "
+        "%" PRId64
+        "; shorten it, use a KV policy with in_prompt=true and a smaller budget, or raise %s",
+        (int)job->request.n_prompt, (int)job->row_peak, room,
+        weir_kv_store_budget(job->service->store));
 }
 
 void weir_service_resume_stalled(weir_service *service)
@@ -80,9 +88,14 @@ void weir_service_resume_stalled(weir_service *service)
         choice *oldest = NULL;
         for (int32_t i = 0; i < service->info.n_slots; i++) {
             choice *const c = service->slots[i].owner;
-            if (c != NULL && c->is_stalled && (oldest == NULL || c->job->serial < oldest->job->serial)) oldest = c;
+            if (c != NULL && c->is_stalled &&
+                (oldest == NULL || c->job->serial < oldest->job->serial))
+                oldest = c;
         }
-        if (oldest == NULL || !has_room(service, least(oldest->sequence->n_tokens, oldest->job->row_peak), WEIR_PAGE_TOKENS)) return;
+        if (oldest == NULL ||
+            !has_room(service, least(oldest->sequence->n_tokens, oldest->job->row_peak),
+                      WEIR_PAGE_TOKENS))
+            return;
         oldest->is_stalled = false;
         weir_choice_reuse(oldest);
     }
@@ -122,13 +135,17 @@ static void take_slot(weir_service *service, choice *c)
     c->is_waiting = c->index > 0;
     weir_choice_watch(c);
     if (c->is_waiting) return;
-    memcpy(c->sequence->tokens, c->job->request.prompt, (size_t)c->job->request.n_prompt * sizeof(int32_t));
+    memcpy(c->sequence->tokens, c->job->request.prompt,
+           (size_t)c->job->request.n_prompt * sizeof(int32_t));
     c->sequence->n_tokens = c->job->request.n_prompt;
     weir_choice_reuse(c);
     weir_choice_count_before(c);
 }
 
-static uint64_t *turn_of(weir_service *service, int32_t client) { return &service->turns[(uint32_t)client % CLIENT_TURNS]; }
+static uint64_t *turn_of(weir_service *service, int32_t client)
+{
+    return &service->turns[(uint32_t)client % CLIENT_TURNS];
+}
 
 static void start_job(weir_service *service, weir_job *job)
 {
@@ -146,7 +163,8 @@ static void start_job(weir_service *service, weir_job *job)
 static int32_t running_of(const weir_service *service, int32_t client)
 {
     int32_t n = 0;
-    for (const weir_job *job = service->running; job != NULL; job = job->next) n += job->request.client == client;
+    for (const weir_job *job = service->running; job != NULL; job = job->next)
+        n += job->request.client == client;
     return n;
 }
 
@@ -156,7 +174,8 @@ static bool fits_budget(const weir_service *service, const weir_job *job)
     int64_t bytes = job->request.n_choices * job->choice_bytes;
     if (service->info.kv_per_client == 0) return true;
     for (const weir_job *other = service->running; other != NULL; other = other->next) {
-        if (other->request.client == job->request.client) bytes += (other->request.n_choices - other->n_ended) * other->choice_bytes;
+        if (other->request.client == job->request.client)
+            bytes += (other->request.n_choices - other->n_ended) * other->choice_bytes;
     }
     return bytes <= service->info.kv_per_client;
 }
@@ -175,7 +194,8 @@ static const weir_job *next_in_turn(weir_service *service)
         const uint64_t *const turn = turn_of(service, job->request.client);
         bool *const           is_over = &is_over_budget[turn - service->turns];
         *is_over = *is_over || !fits_budget(service, job);
-        if (*is_over || (next != NULL && (n > fewest || (n == fewest && *turn >= longest_ago)))) continue;
+        if (*is_over || (next != NULL && (n > fewest || (n == fewest && *turn >= longest_ago))))
+            continue;
         next = job;
         fewest = n;
         longest_ago = *turn;

@@ -11,16 +11,19 @@ int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows)
 {
     const int64_t all = (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS * WEIR_PAGE_TOKENS,
                   sinks = all < info->sink_tokens ? all : info->sink_tokens;
-    return sinks * info->kv_bytes_per_sink + (all - sinks) * info->kv_bytes_per_token + info->kv_open_bytes;
+    return sinks * info->kv_bytes_per_sink + (all - sinks) * info->kv_bytes_per_token +
+           info->kv_open_bytes;
 }
 
 /* The most rows, in whole pages, that take no more. */
 static int64_t rows_in(const weir_service_info *info, int64_t bytes)
 {
-    const int64_t left = bytes - info->kv_open_bytes, sinks = info->sink_tokens * info->kv_bytes_per_sink;
+    const int64_t left = bytes - info->kv_open_bytes,
+                  sinks = info->sink_tokens * info->kv_bytes_per_sink;
     if (left <= 0) return 0;
     if (left < sinks) return left / (WEIR_PAGE_TOKENS * info->kv_bytes_per_sink) * WEIR_PAGE_TOKENS;
-    return info->sink_tokens + (left - sinks) / (WEIR_PAGE_TOKENS * info->kv_bytes_per_token) * WEIR_PAGE_TOKENS;
+    return info->sink_tokens +
+           (left - sinks) / (WEIR_PAGE_TOKENS * info->kv_bytes_per_token) * WEIR_PAGE_TOKENS;
 }
 
 /* The tighter budget: what no request can be larger than; 0: none. */
@@ -38,20 +41,25 @@ int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices)
     return rows < info->window ? (int32_t)rows : info->window;
 }
 
-weir_status weir_service_check_budget(const weir_service_info *info, int64_t n_prompt, int32_t n_choices, weir_error *error)
+weir_status weir_service_check_budget(const weir_service_info *info, int64_t n_prompt,
+                                      int32_t n_choices, weir_error *error)
 {
     const int32_t     limit = weir_service_row_limit(info, n_choices);
-    const char *const key = budget_of(info) == info->kv_per_request ? "server.kv_per_request" : "server.kv_per_key";
-    const int64_t     needed = n_choices * weir_service_kv_bytes(info, n_prompt);
+    const char *const key =
+        budget_of(info) == info->kv_per_request ? "server.kv_per_request" : "server.kv_per_key";
+    const int64_t needed = n_choices * weir_service_kv_bytes(info, n_prompt);
     if (n_prompt <= limit || budget_of(info) == 0) return WEIR_OK;
     if (n_choices == 1)
         return weir_error_set(error, WEIR_EINVAL,
                               "kv_budget_exceeded: the prompt of %" PRId64
                               " tokens exceeds the available context size of %d tokens: its KV "
-                              "takes %" PRId64 " bytes, %s allows %" PRId64 "; shorten it or raise %s",
+                              "takes %" PRId64 " bytes, %s allows %" PRId64
+                              "; shorten it or raise %s",
                               n_prompt, (int)limit, needed, key, budget_of(info), key);
     return weir_error_set(error, WEIR_EINVAL,
-                          "kv_budget_exceeded: the prompt of %" PRId64 " tokens exceeds the available context size of %d tokens: the KV of "
-                          "%d choices takes %" PRId64 " bytes, %s allows %" PRId64 "; shorten it, ask for fewer choices, or raise %s",
+                          "kv_budget_exceeded: the prompt of %" PRId64
+                          " tokens exceeds the available context size of %d tokens: the KV of "
+                          "%d choices takes %" PRId64 " bytes, %s allows %" PRId64
+                          "; shorten it, ask for fewer choices, or raise %s",
                           n_prompt, (int)limit, (int)n_choices, needed, key, budget_of(info), key);
 }

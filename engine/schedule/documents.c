@@ -31,7 +31,8 @@ static bool on_event(void *user, const weir_event *event)
     box->has_vector = event->embedding != NULL;
     if (box->has_vector) memcpy(box->vector, event->embedding, box->dim * sizeof *box->vector);
     box->status = event->status;
-    (void)snprintf(box->message, sizeof box->message, "%s", event->message != NULL ? event->message : "");
+    (void)snprintf(box->message, sizeof box->message, "%s",
+                   event->message != NULL ? event->message : "");
     box->is_done = true;
     (void)pthread_cond_signal(&box->changed);
     (void)pthread_mutex_unlock(&box->lock);
@@ -60,7 +61,8 @@ static bool wait_for(mailbox *box, const weir_documents *d, weir_job *job)
     return is_stopped;
 }
 
-weir_status weir_documents_embed(const weir_documents *documents, const weir_document *text, bool keeps, float *vector, weir_error *error)
+weir_status weir_documents_embed(const weir_documents *documents, const weir_document *text,
+                                 bool keeps, float *vector, weir_error *error)
 {
     mailbox            box = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                .changed = PTHREAD_COND_INITIALIZER,
@@ -82,13 +84,16 @@ weir_status weir_documents_embed(const weir_documents *documents, const weir_doc
     weir_job_release(job);
     if (is_stopped) return weir_error_set(error, WEIR_ECANCELED, "interrupted");
     if (box.status != WEIR_OK) return weir_error_set(error, box.status, "%s", box.message);
-    return box.has_vector ? WEIR_OK : weir_error_set(error, WEIR_ECANCELED, "the text was not computed to its end");
+    return box.has_vector
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_ECANCELED, "the text was not computed to its end");
 }
 
 static weir_status take_vector(const weir_documents *d, float **vector, weir_error *error)
 {
     *vector = weir_memory_take((size_t)weir_service_info_of(d->service)->d_model * sizeof **vector);
-    return *vector != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for an embedding");
+    return *vector != NULL ? WEIR_OK
+                           : weir_error_set(error, WEIR_ENOMEM, "no memory for an embedding");
 }
 
 /* ---- ingesting ----------------------------------------------------------------------------------------------------------- */
@@ -102,22 +107,28 @@ static weir_status write_state(void *user, const char *path, int64_t room, weir_
 {
     const ingestion *const     in = user;
     const weir_document *const document = in->document;
-    const weir_state_wish      state = { .state_bits = weir_states_kind_of(in->documents->states)->state_bits, .room = room };
-    const weir_session_wish wish = { .name = "state", .salt = document->salt, .tokens = document->tokens, .n_tokens = document->n_tokens };
-    weir_session_result     result = { 0 };
-    weir_error              why = { 0 };
-    const weir_status       status = weir_sessions_write_state(in->documents->sessions, &wish, &state, path, &result, &why);
+    const weir_state_wish      state = { .state_bits =
+                                             weir_states_kind_of(in->documents->states)->state_bits,
+                                         .room = room };
+    const weir_session_wish    wish = { .name = "state",
+                                        .salt = document->salt,
+                                        .tokens = document->tokens,
+                                        .n_tokens = document->n_tokens };
+    weir_session_result        result = { 0 };
+    weir_error                 why = { 0 };
+    const weir_status          status =
+        weir_sessions_write_state(in->documents->sessions, &wish, &state, path, &result, &why);
     if (status == WEIR_OK) return WEIR_OK;
     if (status != WEIR_ENOTFOUND) return weir_error_set(error, status, "%s", why.text);
-    return weir_error_set(
-        error, WEIR_EUNSUPPORTED,
-        "there is nothing to keep of %d tokens: a state ends with a block of the architecture (block_rows), or a page of 64 "
-        "tokens where the kv.format has whole pages (%s)",
-        (int)document->n_tokens, why.text);
+    return weir_error_set(error, WEIR_EUNSUPPORTED,
+                          "there is nothing to keep of %d tokens: a state ends with a block of the "
+                          "architecture (block_rows), or a page of 64 "
+                          "tokens where the kv.format has whole pages (%s)",
+                          (int)document->n_tokens, why.text);
 }
 
-static weir_status add_document(const weir_documents *d, const weir_document *document, const uint64_t source[2], weir_state_info *info,
-                                weir_error *error)
+static weir_status add_document(const weir_documents *d, const weir_document *document,
+                                const uint64_t source[2], weir_state_info *info, weir_error *error)
 {
     float      *vector = NULL;
     ingestion   in = { .documents = d, .document = document };
@@ -126,7 +137,8 @@ static weir_status add_document(const weir_documents *d, const weir_document *do
     const weir_new_state state = { .label = document->label,
                                    .owner = document->owner,
                                    .metadata = document->metadata,
-                                   .vector = weir_states_kind_of(d->states)->dim > 0 ? vector : NULL,
+                                   .vector =
+                                       weir_states_kind_of(d->states)->dim > 0 ? vector : NULL,
                                    .source = { source[0], source[1] },
                                    .write = write_state,
                                    .user = &in };
@@ -135,24 +147,29 @@ static weir_status add_document(const weir_documents *d, const weir_document *do
     return status;
 }
 
-weir_status weir_documents_ingest(const weir_documents *documents, const weir_document *document, weir_state_info *info, bool *is_new,
-                                  weir_error *error)
+weir_status weir_documents_ingest(const weir_documents *documents, const weir_document *document,
+                                  weir_state_info *info, bool *is_new, weir_error *error)
 {
-    const XXH128_hash_t hash = XXH3_128bits(document->tokens, (size_t)document->n_tokens * sizeof *document->tokens);
-    const uint64_t      source[2] = { hash.low64, hash.high64 };
-    const weir_status   found = weir_states_find_source(documents->states, source, document->owner, info, error);
+    const XXH128_hash_t hash =
+        XXH3_128bits(document->tokens, (size_t)document->n_tokens * sizeof *document->tokens);
+    const uint64_t    source[2] = { hash.low64, hash.high64 };
+    const weir_status found =
+        weir_states_find_source(documents->states, source, document->owner, info, error);
     *is_new = found == WEIR_ENOTFOUND;
     return *is_new ? add_document(documents, document, source, info, error) : found;
 }
 
-weir_status weir_documents_route(const weir_documents *documents, const weir_document *text, const weir_states_question *question,
-                                 weir_state_hit *hits, size_t *n, weir_error *error)
+weir_status weir_documents_route(const weir_documents *documents, const weir_document *text,
+                                 const weir_states_question *question, weir_state_hit *hits,
+                                 size_t *n, weir_error *error)
 {
     const weir_states_kind *const kind = weir_states_kind_of(documents->states);
     weir_states_question          asked = *question;
     float                        *vector = NULL;
     if (strcmp(kind->embedding, WEIR_DOCUMENTS_EMBEDDING) != 0)
-        return weir_error_set(error, WEIR_EMISMATCH, "the vectors of this database are not made here but by \"%s\"", kind->embedding);
+        return weir_error_set(error, WEIR_EMISMATCH,
+                              "the vectors of this database are not made here but by \"%s\"",
+                              kind->embedding);
     WEIR_TRY(take_vector(documents, &vector, error));
     asked.vector = vector;
     weir_status status = weir_documents_embed(documents, text, false, vector, error);
@@ -178,12 +195,14 @@ static weir_status write_merged(void *user, const char *path, int64_t room, weir
     WEIR_TRY(weir_states_payload(states, m->merge->later, later, error));
     const weir_merge_wish wish = { .earlier = earlier,
                                    .later = later,
-                                   .state = { .state_bits = weir_states_kind_of(states)->state_bits, .room = room } };
+                                   .state = { .state_bits = weir_states_kind_of(states)->state_bits,
+                                              .room = room } };
     return weir_sessions_merge(m->documents->sessions, &wish, path, m->merged, &result, error);
 }
 
 /* That of both texts together: rows are many as their tokens. `other` [dim] is scratch. */
-static bool mix_vectors(const weir_documents *d, const weir_merge *merge, float *vector, float *other)
+static bool mix_vectors(const weir_documents *d, const weir_merge *merge, float *vector,
+                        float *other)
 {
     const int32_t dim = weir_states_kind_of(d->states)->dim;
     const double  n = (double)merge->earlier->n_tokens + (double)merge->later->n_tokens;
@@ -191,7 +210,8 @@ static bool mix_vectors(const weir_documents *d, const weir_merge *merge, float 
     if (dim == 0 || weir_states_vector(d->states, merge->earlier, vector, NULL) != WEIR_OK ||
         weir_states_vector(d->states, merge->later, other, NULL) != WEIR_OK)
         return false;
-    for (int32_t i = 0; i < dim; i++) vector[i] = (float)(share * (double)vector[i] + (1 - share) * (double)other[i]);
+    for (int32_t i = 0; i < dim; i++)
+        vector[i] = (float)(share * (double)vector[i] + (1 - share) * (double)other[i]);
     return true;
 }
 
@@ -201,7 +221,8 @@ static weir_status write_metadata(char **out, const weir_merge *merge, weir_erro
     json_t           *root = NULL;
     weir_status       status = WEIR_OK;
     const char *const given = merge->metadata != NULL ? merge->metadata : "{}";
-    json_t *const     names = json_pack("{s:s, s:s}", "earlier", merge->earlier->name, "later", merge->later->name);
+    json_t *const     names =
+        json_pack("{s:s, s:s}", "earlier", merge->earlier->name, "later", merge->later->name);
     status =
         weir_json_parse_within(&root, given, strlen(given), "metadata", &weir_json_request, error);
     if (status == WEIR_EFORMAT || (status == WEIR_OK && !json_is_object(root)))
@@ -214,7 +235,8 @@ static weir_status write_metadata(char **out, const weir_merge *merge, weir_erro
     return status;
 }
 
-weir_status weir_documents_merge(const weir_documents *documents, const weir_merge *merge, weir_state_info *info, weir_state_merged *merged,
+weir_status weir_documents_merge(const weir_documents *documents, const weir_merge *merge,
+                                 weir_state_info *info, weir_state_merged *merged,
                                  weir_error *error)
 {
     const size_t dim = (size_t)weir_states_kind_of(documents->states)->dim;
@@ -223,7 +245,8 @@ weir_status weir_documents_merge(const weir_documents *documents, const weir_mer
     char        *metadata = NULL;
     weir_status  status = WEIR_OK;
     if (merge->earlier->serial == merge->later->serial)
-        status = weir_error_set(error, WEIR_EINVAL, "a state is merged with another one, not with itself");
+        status = weir_error_set(error, WEIR_EINVAL,
+                                "a state is merged with another one, not with itself");
     else if (vectors == NULL)
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a vector");
     if (status == WEIR_OK) status = write_metadata(&metadata, merge, error);
@@ -250,8 +273,11 @@ static weir_status choose_salt(weir_beginning *b, const char *salt, weir_error *
     if (weir_state_is_exact(&b->info))
         n = snprintf(b->salt, sizeof b->salt, "%s", salt != NULL ? salt : WEIR_PREFIX_NO_SALT);
     else
-        n = snprintf(b->salt, sizeof b->salt, "\x02%016" PRIx64 ":%s", b->info.payload[0], salt != NULL ? salt : "");
-    return n < (int)sizeof b->salt ? WEIR_OK : weir_error_set(error, WEIR_EINVAL, "the salt is too long beside a state");
+        n = snprintf(b->salt, sizeof b->salt, "\x02%016" PRIx64 ":%s", b->info.payload[0],
+                     salt != NULL ? salt : "");
+    return n < (int)sizeof b->salt
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_EINVAL, "the salt is too long beside a state");
 }
 
 static weir_status read_tokens(weir_beginning *b, const weir_documents *d, weir_error *error)
@@ -264,15 +290,17 @@ static weir_status read_tokens(weir_beginning *b, const weir_documents *d, weir_
     b->n_held = header->n_tokens;
     b->n_kept = weir_state_is_exact(&b->info) ? 0 : b->n_held;
     b->tokens = weir_memory_take(n * sizeof *b->tokens);
-    const weir_status status = b->tokens != NULL
-                                   ? weir_session_read_tokens(reader, b->tokens, weir_service_info_of(d->service)->n_valid_vocab, error)
-                                   : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for its tokens", b->path);
+    const weir_status status =
+        b->tokens != NULL
+            ? weir_session_read_tokens(reader, b->tokens,
+                                       weir_service_info_of(d->service)->n_valid_vocab, error)
+            : weir_error_set(error, WEIR_ENOMEM, "%s: no memory for its tokens", b->path);
     weir_session_close(reader);
     return status;
 }
 
-weir_status weir_beginning_open(weir_beginning *out, const weir_documents *documents, const weir_state_info *info, const char *salt,
-                                weir_error *error)
+weir_status weir_beginning_open(weir_beginning *out, const weir_documents *documents,
+                                const weir_state_info *info, const char *salt, weir_error *error)
 {
     *out = (weir_beginning){ .info = *info };
     WEIR_TRY(weir_states_payload(documents->states, info, out->path, error));
@@ -282,10 +310,12 @@ weir_status weir_beginning_open(weir_beginning *out, const weir_documents *docum
     return status;
 }
 
-weir_status weir_beginning_load(const weir_beginning *beginning, const weir_documents *documents, weir_error *error)
+weir_status weir_beginning_load(const weir_beginning *beginning, const weir_documents *documents,
+                                weir_error *error)
 {
     weir_session_result result;
-    return weir_sessions_read(documents->sessions, beginning->path, beginning->salt, &result, error);
+    return weir_sessions_read(documents->sessions, beginning->path, beginning->salt, &result,
+                              error);
 }
 
 void weir_beginning_close(weir_beginning *beginning)

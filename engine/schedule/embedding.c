@@ -15,7 +15,8 @@ struct job_embedding {
 
 static size_t block_bytes(const weir_service *service)
 {
-    return sizeof(job_embedding) + (size_t)service->info.d_model * (2 * sizeof(double) + sizeof(float));
+    return sizeof(job_embedding) +
+           (size_t)service->info.d_model * (2 * sizeof(double) + sizeof(float));
 }
 
 weir_status weir_job_open_embedding(weir_job *job)
@@ -38,9 +39,13 @@ void weir_job_close_embedding(weir_job *job)
 }
 
 /* Of a choice that computes rows of a prompt that are to be added up. */
-static job_embedding *embedding_of(const choice *c) { return c->index == 0 && c->sequence != NULL ? c->job->embedding : NULL; }
+static job_embedding *embedding_of(const choice *c)
+{
+    return c->index == 0 && c->sequence != NULL ? c->job->embedding : NULL;
+}
 
-static void add_rows(job_embedding *e, const weir_work *work, int32_t n_prompt, int64_t d, const float *hidden)
+static void add_rows(job_embedding *e, const weir_work *work, int32_t n_prompt, int64_t d,
+                     const float *hidden)
 {
     for (int32_t r = 0; r < work->n_rows; r++) {
         const int32_t position = work->sequence->n_computed + r;
@@ -93,6 +98,7 @@ const float *weir_job_embedding(weir_job *job)
 {
     job_embedding *const e = job->embedding;
     if (e == NULL || e->n_rows < job->request.n_prompt) return NULL;
-    for (int32_t i = 0; i < job->service->info.d_model; i++) e->mean[i] = (float)(e->sum[i] / e->n_rows);
+    for (int32_t i = 0; i < job->service->info.d_model; i++)
+        e->mean[i] = (float)(e->sum[i] / e->n_rows);
     return e->mean;
 }

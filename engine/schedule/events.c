@@ -40,7 +40,10 @@ void weir_choice_end(choice *c, weir_finish finish, int32_t stop_token)
     c->job->n_ended++;
     weir_choice_count(c);
     free_slot(c->job->service, c);
-    (void)weir_job_emit(c->job, &(weir_event){ .type = WEIR_EVENT_CHOICE, .choice = c->index, .finish = finish, .token = stop_token });
+    (void)weir_job_emit(c->job, &(weir_event){ .type = WEIR_EVENT_CHOICE,
+                                               .choice = c->index,
+                                               .finish = finish,
+                                               .token = stop_token });
 }
 
 static void unlink_running(weir_service *service, const weir_job *job)
@@ -55,9 +58,12 @@ static void unlink_running(weir_service *service, const weir_job *job)
 void weir_job_finish(weir_job *job, weir_status status, const char *message)
 {
     weir_service *const service = job->service;
-    const weir_finish   finish = status == WEIR_OK ? WEIR_FINISH_STOP : status == WEIR_ECANCELED ? WEIR_FINISH_CANCELED : WEIR_FINISH_ERROR;
+    const weir_finish   finish = status == WEIR_OK          ? WEIR_FINISH_STOP
+                                 : status == WEIR_ECANCELED ? WEIR_FINISH_CANCELED
+                                                            : WEIR_FINISH_ERROR;
     const bool          was_admitted = job->admitted_ns != 0;
-    for (int32_t i = 0; was_admitted && i < job->request.n_choices; i++) weir_choice_end(&job->choices[i], finish, -1);
+    for (int32_t i = 0; was_admitted && i < job->request.n_choices; i++)
+        weir_choice_end(&job->choices[i], finish, -1);
     unlink_running(service, job);
     const int64_t now = weir_clock_ns();
     if (job->prefilled_ns != 0) job->usage.decode_ns = now - job->prefilled_ns;

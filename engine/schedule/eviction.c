@@ -13,11 +13,13 @@ static const weir_policy_options *options_of(const weir_job *job)
 }
 
 /* A budget that alone takes more than a client or a request may hold. */
-static weir_status check_bytes(const weir_service_info *info, int64_t budget, int32_t n_choices, weir_error *error)
+static weir_status check_bytes(const weir_service_info *info, int64_t budget, int32_t n_choices,
+                               weir_error *error)
 {
     const int64_t     bytes = n_choices * weir_service_kv_bytes(info, budget);
     const int64_t     caps[] = { info->kv_per_request, info->kv_per_client };
-    const char *const keys[] = { "one request (server.kv_per_request)", "one key (server.kv_per_key)" };
+    const char *const keys[] = { "one request (server.kv_per_request)",
+                                 "one key (server.kv_per_key)" };
     for (int i = 0; i < 2; i++)
         if (caps[i] > 0 && bytes > caps[i])
             return weir_error_set(error, WEIR_EINVAL,
@@ -32,12 +34,16 @@ static weir_status check(const weir_job *job, int64_t budget, weir_error *error)
 {
     const weir_service_info *const info = &job->service->info;
     if (budget < 1)
-        return weir_error_set(error, WEIR_EINVAL, "kv_policy \"%s\" needs kv_budget, the number of rows that each KV head keeps",
-                              weir_policy_name(options_of(job)));
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "kv_policy \"%s\" needs kv_budget, the number of rows that each KV head keeps",
+            weir_policy_name(options_of(job)));
     if (budget > info->window)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "kv_budget is %" PRId64 " rows, and no sequence has more than the window of %d; ask for fewer", budget,
-                              (int)info->window);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "kv_budget is %" PRId64
+            " rows, and no sequence has more than the window of %d; ask for fewer",
+            budget, (int)info->window);
     return check_bytes(info, budget, job->request.n_choices, error);
 }
 
@@ -46,16 +52,21 @@ weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
     const weir_request *const        request = &job->request;
     const weir_service_policy *const own = job->service->policy;
     const weir_policy_options *const options = options_of(job);
-    const int64_t                    budget = request->kv_budget > 0 || own == NULL ? request->kv_budget : own->budget;
-    const int64_t                    rows = request->n_prompt + (int64_t)request->max_tokens;
+    const int64_t budget = request->kv_budget > 0 || own == NULL ? request->kv_budget : own->budget;
+    const int64_t rows = request->n_prompt + (int64_t)request->max_tokens;
     if (options == NULL || weir_policy_is_full(options)) {
         if (request->kv_budget <= 0) return WEIR_OK;
-        return weir_error_set(error, WEIR_EINVAL, "kv_budget is given, but no policy says which rows stay: set kv_policy");
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "kv_budget is given, but no policy says which rows stay: set kv_policy");
     }
     if (own == NULL)
-        return weir_error_set(error, WEIR_EINVAL, "kv_policy \"%s\": this model has no KV rows that a policy could drop",
-                              weir_policy_name(options));
-    if (request->kv_budget > 0 || budget < 1) WEIR_TRY(check(job, budget, error)); /* the service's own may be more than any text has */
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "kv_policy \"%s\": this model has no KV rows that a policy could drop",
+            weir_policy_name(options));
+    if (request->kv_budget > 0 || budget < 1)
+        WEIR_TRY(check(job, budget, error)); /* the service's own may be more than any text has */
     weir_keeping_options wish = { .policy = options,
                                   .budget = budget,
                                   .shape = own->shape,
@@ -67,10 +78,12 @@ weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
                                   .n_pinned = request->n_pinned };
     wish.shape.max_rows = rows < job->row_limit ? rows : job->row_limit;
     const weir_status status = weir_keeping_open(&job->keeping, &wish, job->service->ledger, error);
-    if (status == WEIR_ECONFIG || status == WEIR_EUNSUPPORTED || status == WEIR_EMISMATCH) return WEIR_EINVAL; /* the request's, not ours */
+    if (status == WEIR_ECONFIG || status == WEIR_EUNSUPPORTED || status == WEIR_EMISMATCH)
+        return WEIR_EINVAL; /* the request's, not ours */
     if (status != WEIR_OK) return status;
     /* Layers with a sliding window keep every row. */
-    if (own->shape.n_layers == weir_kv_store_spec(job->service->store)->n_layers) job->row_peak = (int32_t)weir_keeping_peak(job->keeping);
+    if (own->shape.n_layers == weir_kv_store_spec(job->service->store)->n_layers)
+        job->row_peak = (int32_t)weir_keeping_peak(job->keeping);
     job->usage.kv_policy = weir_policy_name(options);
     job->usage.kv_budget = budget;
     return WEIR_OK;
@@ -80,24 +93,30 @@ weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
 void weir_choice_watch(choice *c)
 {
     const weir_request *const request = &c->job->request;
-    if (c->job->keeping != NULL) c->sequence->keeping = weir_keeping_begin(c->job->keeping, c->index, request->n_prompt, request->n_pinned);
+    if (c->job->keeping != NULL)
+        c->sequence->keeping =
+            weir_keeping_begin(c->job->keeping, c->index, request->n_prompt, request->n_pinned);
 }
 
-void weir_choice_count_before(choice *c) { c->banks_before = weir_runner_banks(c->job->service->runner, c->sequence); }
+void weir_choice_count_before(choice *c)
+{
+    c->banks_before = weir_runner_banks(c->job->service->runner, c->sequence);
+}
 
 void weir_choice_count(choice *c)
 {
     weir_service *const        service = c->job->service;
     const weir_sequence *const sequence = c->sequence;
     const weir_keeping_count   n = weir_runner_count(service->runner, sequence);
-    const weir_banks           banks = weir_runner_banks(service->runner, c->is_torn ? NULL : sequence);
-    const int64_t              dropped = sequence->keeping != NULL ? n.evicted : 0;
+    const weir_banks banks = weir_runner_banks(service->runner, c->is_torn ? NULL : sequence);
+    const int64_t    dropped = sequence->keeping != NULL ? n.evicted : 0;
     c->job->usage.n_rows += n.live;
     c->job->usage.n_evicted += n.evicted;
     c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
     weir_banks_add(&c->job->usage.banks, &banks);
     pthread_mutex_lock(&service->lock);
-    service->stats.evicted_tokens += dropped - (dropped > c->n_evicted_before ? c->n_evicted_before : dropped);
+    service->stats.evicted_tokens +=
+        dropped - (dropped > c->n_evicted_before ? c->n_evicted_before : dropped);
     weir_banks_add_counts_since(&service->stats.banks, &banks, &c->banks_before);
     pthread_mutex_unlock(&service->lock);
 }
@@ -124,7 +143,9 @@ static choice *youngest_behind(const weir_service *service, const choice *c)
     choice *found = NULL;
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         choice *const other = service->slots[i].owner;
-        if (other == NULL || other->is_waiting || other->is_stalled || other->sequence->table.n_pages == 0) continue;
+        if (other == NULL || other->is_waiting || other->is_stalled ||
+            other->sequence->table.n_pages == 0)
+            continue;
         if (is_behind(other, found != NULL ? found : c)) found = other;
     }
     return found;
@@ -137,7 +158,9 @@ static bool is_worth_waiting(const weir_service *service, const choice *c)
         if (service->guests[i] != NULL && service->guests[i]->table.n_pages > 0) return true;
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const other = service->slots[i].owner;
-        if (other != NULL && other != c && !other->is_waiting && !other->is_stalled && other->sequence->table.n_pages > 0) return true;
+        if (other != NULL && other != c && !other->is_waiting && !other->is_stalled &&
+            other->sequence->table.n_pages > 0)
+            return true;
     }
     return false;
 }
@@ -154,12 +177,14 @@ static weir_status drop_rows(weir_service *service, const choice *c, weir_error 
     }
 }
 
-static void fail(weir_service *service, choice *c, int32_t n_works, weir_status status, const char *message)
+static void fail(weir_service *service, choice *c, int32_t n_works, weir_status status,
+                 const char *message)
 {
     weir_job *const job = c->job;
     for (int32_t i = 0; i < job->request.n_choices; i++) job->choices[i].is_torn = true;
     for (int32_t i = 0; i < n_works; i++)
-        if (service->working[i] != NULL && service->working[i]->job == job) service->working[i] = NULL;
+        if (service->working[i] != NULL && service->working[i]->job == job)
+            service->working[i] = NULL;
     weir_job_finish(job, status, message);
 }
 
@@ -178,7 +203,8 @@ void weir_service_evict(weir_service *service, int32_t n_works)
         if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->keeping == NULL) continue;
         const weir_status status = drop_rows(service, c, &error);
         if (status == WEIR_EFULL && is_worth_waiting(service, c))
-            weir_choice_preempt(c); /* alone it would come to the same point again and find the same */
+            weir_choice_preempt(
+                c); /* alone it would come to the same point again and find the same */
         else if (status != WEIR_OK)
             fail(service, c, n_works, status, error.text);
     }

@@ -13,9 +13,10 @@
 enum { LEVELS = 16, MOST_ENTRIES = 1024, CANDIDATES = 4 };
 
 struct session_entry {
-    char     name[WEIR_SESSION_NAME + 1];
-    int32_t  n_tokens;
-    uint64_t starts[LEVELS]; /* [levels_of(n_tokens)] of the first 512 << level tokens and the salt */
+    char    name[WEIR_SESSION_NAME + 1];
+    int32_t n_tokens;
+    uint64_t
+        starts[LEVELS]; /* [levels_of(n_tokens)] of the first 512 << level tokens and the salt */
     uint64_t added; /* its order: the first ones give way */
 };
 
@@ -27,7 +28,8 @@ static int32_t levels_of(int32_t n_tokens)
 }
 
 /* Each over the one before and the tokens since. Returns the number of levels; 0 when there are too few tokens. */
-static int32_t hash_starts(uint64_t out[LEVELS], const int32_t *tokens, int32_t n_tokens, const char *salt)
+static int32_t hash_starts(uint64_t out[LEVELS], const int32_t *tokens, int32_t n_tokens,
+                           const char *salt)
 {
     const int32_t n = levels_of(n_tokens);
     uint64_t      hash = XXH3_64bits(salt, strlen(salt));
@@ -43,7 +45,10 @@ static int32_t hash_starts(uint64_t out[LEVELS], const int32_t *tokens, int32_t 
 /* ---- the index ----------------------------------------------------------------------------------------------------- */
 static int32_t most_entries(int32_t limit) { return limit < MOST_ENTRIES ? limit : MOST_ENTRIES; }
 
-size_t session_index_bytes(int32_t limit) { return (size_t)most_entries(limit) * sizeof(session_entry); }
+size_t session_index_bytes(int32_t limit)
+{
+    return (size_t)most_entries(limit) * sizeof(session_entry);
+}
 
 /* The entry of this name, else a free one, else the first that was added. Folder locked. */
 static session_entry *place_for(weir_sessions *s, const char *name)
@@ -59,7 +64,9 @@ static session_entry *place_for(weir_sessions *s, const char *name)
 void session_index_add(weir_sessions *sessions, const char *name, const weir_session_text *text)
 {
     session_entry entry = { .n_tokens = text->n_tokens };
-    if (sessions->entries == NULL || hash_starts(entry.starts, text->tokens, text->n_tokens, text->salt) == 0) return;
+    if (sessions->entries == NULL ||
+        hash_starts(entry.starts, text->tokens, text->n_tokens, text->salt) == 0)
+        return;
     memcpy(entry.name, name, strlen(name) + 1);
     (void)pthread_mutex_lock(&sessions->folder_lock);
     entry.added = ++sessions->n_added;
@@ -70,7 +77,8 @@ void session_index_add(weir_sessions *sessions, const char *name, const weir_ses
 void session_index_forget(weir_sessions *sessions, const char *name)
 {
     for (int32_t i = 0; i < sessions->n_entries; i++)
-        if (strcmp(sessions->entries[i].name, name) == 0) sessions->entries[i] = sessions->entries[--sessions->n_entries];
+        if (strcmp(sessions->entries[i].name, name) == 0)
+            sessions->entries[i] = sessions->entries[--sessions->n_entries];
 }
 
 static void forget(weir_sessions *s, const char *name)
@@ -82,7 +90,8 @@ static void forget(weir_sessions *s, const char *name)
 
 static int by_age(const void *a, const void *b)
 {
-    const int64_t left = ((const weir_session_info *)a)->changed_ns, right = ((const weir_session_info *)b)->changed_ns;
+    const int64_t left = ((const weir_session_info *)a)->changed_ns,
+                  right = ((const weir_session_info *)b)->changed_ns;
     return (left > right) - (left < right);
 }
 
@@ -95,10 +104,14 @@ static void add_files(weir_sessions *s)
     if (n > 0) qsort(list, n, sizeof *list, by_age);
     for (size_t i = n > (size_t)s->most_entries ? n - (size_t)s->most_entries : 0; i < n; i++) {
         session_contents found;
-        if (!list[i].is_automatic || list[i].problem != WEIR_OK || session_contents_read(&found, s, list[i].name) != WEIR_OK) continue;
+        if (!list[i].is_automatic || list[i].problem != WEIR_OK ||
+            session_contents_read(&found, s, list[i].name) != WEIR_OK)
+            continue;
         if (!found.is_cut)
             session_index_add(s, list[i].name,
-                              &(weir_session_text){ .tokens = found.tokens, .n_tokens = found.n_tokens, .salt = found.salt });
+                              &(weir_session_text){ .tokens = found.tokens,
+                                                    .n_tokens = found.n_tokens,
+                                                    .salt = found.salt });
         session_contents_free(&found);
     }
     weir_memory_give(list);
@@ -106,8 +119,8 @@ static void add_files(weir_sessions *s)
 
 weir_status session_index_open(weir_sessions *sessions, weir_error *error)
 {
-    WEIR_TRY(weir_ledger_alloc(sessions->service->ledger, (void **)&sessions->entries, WEIR_ACCOUNT_TOKENS,
-                               session_index_bytes(sessions->limit), error));
+    WEIR_TRY(weir_ledger_alloc(sessions->service->ledger, (void **)&sessions->entries,
+                               WEIR_ACCOUNT_TOKENS, session_index_bytes(sessions->limit), error));
     sessions->most_entries = most_entries(sessions->limit);
     add_files(sessions);
     return WEIR_OK;
@@ -116,7 +129,8 @@ weir_status session_index_open(weir_sessions *sessions, weir_error *error)
 void session_index_close(weir_sessions *sessions)
 {
     if (sessions->entries != NULL)
-        weir_ledger_free(sessions->service->ledger, sessions->entries, WEIR_ACCOUNT_TOKENS, session_index_bytes(sessions->limit));
+        weir_ledger_free(sessions->service->ledger, sessions->entries, WEIR_ACCOUNT_TOKENS,
+                         session_index_bytes(sessions->limit));
     sessions->entries = NULL;
 }
 
@@ -138,7 +152,8 @@ typedef struct candidate {
 /* More than this level's tokens, and fewer than the next one's, are equal. */
 static int32_t most_common(const session_entry *e, const prompt *p)
 {
-    const int32_t n_levels = levels_of(e->n_tokens) < p->n_levels ? levels_of(e->n_tokens) : p->n_levels;
+    const int32_t n_levels =
+        levels_of(e->n_tokens) < p->n_levels ? levels_of(e->n_tokens) : p->n_levels;
     const int32_t shorter = e->n_tokens < p->n_tokens ? e->n_tokens : p->n_tokens;
     int32_t       n = 0;
     while (n < n_levels && e->starts[n] == p->starts[n]) n++;
@@ -185,7 +200,8 @@ static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
     session_contents_free(&found);
     if (s->identity.state_bytes == 0) return n;
     int32_t last = 0; /* of the states that are restored */
-    for (int32_t i = found.n_states > s->most_states ? found.n_states - s->most_states : 0; i < found.n_states; i++)
+    for (int32_t i = found.n_states > s->most_states ? found.n_states - s->most_states : 0;
+         i < found.n_states; i++)
         if (found.places[i] <= n) last = found.places[i];
     return last;
 }
@@ -229,17 +245,24 @@ static void restore_best(weir_sessions *s, prompt *p, const candidate *list, int
     }
     if (weir_log_is_new(&s->recall_causes, error.text))
         weir_log(WEIR_LOG_WARNING,
-                 "a prompt of %d tokens is computed though session %s holds %d of them, as others may be for this reason: %s",
+                 "a prompt of %d tokens is computed though session %s holds %d of them, as others "
+                 "may be for this reason: %s",
                  (int)p->n_tokens, best, (int)best_rows, error.text);
     if (status != WEIR_EFULL) forget(s, best);
 }
 
-void weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens, const char *salt)
+void weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_t n_tokens,
+                          const char *salt)
 {
-    const int32_t n_reused = n_tokens - 1; /* one token must stay to compute: a state after the last one is of no use */
-    prompt        p = { .tokens = tokens, .n_tokens = n_reused, .salt = salt != NULL ? salt : WEIR_PREFIX_NO_SALT };
-    candidate     list[CANDIDATES];
-    if (sessions->entries == NULL || n_reused < WEIR_SAVED_TOKENS || strlen(p.salt) > WEIR_PREFIX_SALT) return;
+    const int32_t n_reused =
+        n_tokens - 1; /* one token must stay to compute: a state after the last one is of no use */
+    prompt    p = { .tokens = tokens,
+                    .n_tokens = n_reused,
+                    .salt = salt != NULL ? salt : WEIR_PREFIX_NO_SALT };
+    candidate list[CANDIDATES];
+    if (sessions->entries == NULL || n_reused < WEIR_SAVED_TOKENS ||
+        strlen(p.salt) > WEIR_PREFIX_SALT)
+        return;
     p.n_levels = hash_starts(p.starts, tokens, n_reused, p.salt);
     const int32_t n = find_candidates(sessions, &p, list);
     if (n == 0) return;

@@ -13,7 +13,10 @@
 
 enum { GRID_ROWS = 4096, GRID_POINTS = 4 };
 
-static bool may_keep(const choice *c) { return c->job->service->prefix != NULL && c->job->request.cache_prompt && c->sequence != NULL; }
+static bool may_keep(const choice *c)
+{
+    return c->job->service->prefix != NULL && c->job->request.cache_prompt && c->sequence != NULL;
+}
 
 /* A text that lost rows is of no use in the index. */
 static bool may_reuse(const choice *c) { return may_keep(c) && !c->sequence->table.is_cut; }
@@ -26,12 +29,15 @@ static weir_prefix_hit take(choice *c, int32_t most)
 /* A kept text of its policy, else what the policy need not see of any. The nearer one says why it is not more. */
 static weir_prefix_hit take_watched(choice *c)
 {
-    weir_prefix_hit hit = weir_prefix_take_cut(c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->is_again);
+    weir_prefix_hit hit = weir_prefix_take_cut(c->job->service->prefix, c->sequence,
+                                               c->job->request.cache_salt, c->is_again);
     if (hit.n_rows > 0) {
-        c->n_evicted_before = weir_keeping_count_of(c->sequence->keeping, &c->sequence->table, hit.n_rows).evicted;
+        c->n_evicted_before =
+            weir_keeping_count_of(c->sequence->keeping, &c->sequence->table, hit.n_rows).evicted;
         return hit;
     }
-    const int32_t unseen = weir_keeping_unseen(c->sequence->keeping), most = c->sequence->n_tokens - 1;
+    const int32_t unseen = weir_keeping_unseen(c->sequence->keeping),
+                  most = c->sequence->n_tokens - 1;
     if (unseen > 0) {
         const weir_prefix_hit other = take(c, unseen < most ? unseen : most);
         if (other.n_rows > 0 || other.n_matched > hit.n_matched) hit = other;
@@ -45,8 +51,9 @@ void weir_choice_reuse(choice *c)
     c->is_lost = job->request.n_kept > 0; /* until it is found */
     if (!may_reuse(c) || job->request.want_prompt_logprobs || job->request.want_embedding) {
         job->usage.reuse = job->request.want_prompt_logprobs ? "every prompt token is scored"
-                           : job->request.want_embedding     ? "an embedding is made of every prompt token"
-                                                             : "not asked for";
+                           : job->request.want_embedding
+                               ? "an embedding is made of every prompt token"
+                               : "not asked for";
         return;
     }
     const bool            is_watched = c->sequence->keeping != NULL;
@@ -57,8 +64,10 @@ void weir_choice_reuse(choice *c)
     job->usage.n_matched = hit.n_matched;
     job->usage.reuse = hit.reason;
     if (hit.n_rows == 0 && !is_watched &&
-        weir_prefix_has_cut(job->service->prefix, job->request.prompt, job->request.n_prompt, job->request.cache_salt))
-        job->usage.reuse = "this text is kept under a KV policy, which the request does not ask for";
+        weir_prefix_has_cut(job->service->prefix, job->request.prompt, job->request.n_prompt,
+                            job->request.cache_salt))
+        job->usage.reuse =
+            "this text is kept under a KV policy, which the request does not ask for";
 }
 
 /* ---- states ------------------------------------------------------------------------------------------------------- */
@@ -76,7 +85,10 @@ static bool is_marked(const choice *c, int32_t at)
     return false;
 }
 
-static bool is_paged(const choice *c) { return weir_kv_is_paged(weir_kv_store_spec(c->job->service->store)); }
+static bool is_paged(const choice *c)
+{
+    return weir_kv_is_paged(weir_kv_store_spec(c->job->service->store));
+}
 
 /* Answers differ from prompts, and prompts are cut by blocks: only what was read whole blocks of is what a prompt that begins so would compute. */
 static bool has_blocks(const choice *c) { return c->job->service->block_rows > 1; }
@@ -94,15 +106,20 @@ static int32_t cut(const choice *c, int32_t at)
 static void want(choice *c, weir_work *work, int32_t at)
 {
     const int32_t after = at - c->sequence->n_computed;
-    if (after < 1 || after > work->n_rows || work->n_snapshots == WEIR_BATCH_SNAPSHOTS || is_marked(c, at)) return;
+    if (after < 1 || after > work->n_rows || work->n_snapshots == WEIR_BATCH_SNAPSHOTS ||
+        is_marked(c, at))
+        return;
     int32_t place = work->n_snapshots;
     for (int32_t i = 0; i < work->n_snapshots; i++) {
         if (work->snapshots[i].after == after) return;
         if (work->snapshots[i].after > after && place == work->n_snapshots) place = i;
     }
-    float *const state = c->n_marks + work->n_snapshots < CHOICE_MARKS ? weir_prefix_lend(c->job->service->prefix) : NULL;
+    float *const state = c->n_marks + work->n_snapshots < CHOICE_MARKS
+                             ? weir_prefix_lend(c->job->service->prefix)
+                             : NULL;
     if (state == NULL) return;
-    memmove(work->snapshots + place + 1, work->snapshots + place, (size_t)(work->n_snapshots - place) * sizeof *work->snapshots);
+    memmove(work->snapshots + place + 1, work->snapshots + place,
+            (size_t)(work->n_snapshots - place) * sizeof *work->snapshots);
     work->snapshots[place] = (weir_batch_snapshot){ .after = after, .dst = state };
     work->n_snapshots++;
 }
@@ -129,7 +146,10 @@ void weir_choice_want_states(choice *c, weir_work *work)
         return;
     }
     want(c, work, cut(c, request->n_prompt - 1));
-    if (c->index == 0) want(c, work, cut(c, c->job->usage.n_matched)); /* where this text left another one, a third may leave both */
+    if (c->index == 0)
+        want(c, work,
+             cut(c, c->job->usage
+                        .n_matched)); /* where this text left another one, a third may leave both */
     for (int i = 0; i < WEIR_TURN_STARTS; i++) want(c, work, cut(c, request->turn_starts[i]));
     const int32_t grid = grid_rows(c);
     want(c, work, (c->sequence->n_computed / grid + 1) * grid);
@@ -139,7 +159,8 @@ void weir_choice_want_states(choice *c, weir_work *work)
 static void put_mark(choice *c, weir_prefix_mark mark)
 {
     int32_t place = c->n_marks++;
-    for (; place > 0 && c->marks[place - 1].at > mark.at; place--) c->marks[place] = c->marks[place - 1];
+    for (; place > 0 && c->marks[place - 1].at > mark.at; place--)
+        c->marks[place] = c->marks[place - 1];
     c->marks[place] = mark;
 }
 
@@ -161,7 +182,8 @@ void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before, bool i
 void weir_choice_share(choice *c)
 {
     if (!may_reuse(c) || c->sequence->n_computed < WEIR_PAGE_TOKENS) return;
-    const int32_t left = weir_prefix_keep(c->job->service->prefix, c->sequence, c->job->request.cache_salt, c->marks, c->n_marks, true);
+    const int32_t left = weir_prefix_keep(c->job->service->prefix, c->sequence,
+                                          c->job->request.cache_salt, c->marks, c->n_marks, true);
     memmove(c->marks, c->marks + c->n_marks - left, (size_t)left * sizeof *c->marks);
     c->n_marks = left;
 }
@@ -171,7 +193,7 @@ static void keep_rows(choice *c)
     weir_prefix *const   prefix = c->job->service->prefix;
     weir_sequence *const sequence = c->sequence;
     const int32_t        end = sequence->n_computed;
-    int32_t              n = 0; /* a choice that was preempted may have marks that it has not reached again */
+    int32_t n = 0; /* a choice that was preempted may have marks that it has not reached again */
     for (int32_t i = 0; i < c->n_marks; i++) {
         if (c->marks[i].at <= end)
             c->marks[n++] = c->marks[i];
@@ -179,8 +201,8 @@ static void keep_rows(choice *c)
             weir_prefix_give_back(prefix, c->marks[i].state);
     }
     c->n_marks = 0;
-    const bool   is_read = !has_blocks(c) || end <= c->job->request.n_prompt;
-    const bool   is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
+    const bool is_read = !has_blocks(c) || end <= c->job->request.n_prompt;
+    const bool is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
     float *const state = is_point && n < CHOICE_MARKS ? weir_prefix_lend(prefix) : NULL;
     if (state != NULL) {
         weir_ledger_copy(sequence->ledger, state, sequence->recurrent, sequence->recurrent_bytes);
@@ -198,13 +220,16 @@ static void keep_watched(choice *c)
     const int32_t        n = sequence->n_computed;
     if (n < c->job->request.n_prompt || !weir_choice_tend(c)) return;
     if (!sequence->table.is_cut && !weir_keeping_needs_turns(sequence->keeping)) return;
-    const char *const why = weir_keeping_turn(sequence->keeping, n, n)
-                                ? weir_prefix_keep_cut(c->job->service->prefix, sequence, c->job->request.cache_salt,
-                                                       c->index == 0 ? c->job->request.session : NULL)
-                                : "it had more turns than are remembered";
+    const char *const why =
+        weir_keeping_turn(sequence->keeping, n, n)
+            ? weir_prefix_keep_cut(c->job->service->prefix, sequence, c->job->request.cache_salt,
+                                   c->index == 0 ? c->job->request.session : NULL)
+            : "it had more turns than are remembered";
     if (why != NULL)
-        weir_log(WEIR_LOG_INFO, "a text of %d tokens under the KV policy %s is not kept, so what continues it is computed: %s", (int)n,
-                 c->job->usage.kv_policy, why);
+        weir_log(WEIR_LOG_INFO,
+                 "a text of %d tokens under the KV policy %s is not kept, so what continues it is "
+                 "computed: %s",
+                 (int)n, c->job->usage.kv_policy, why);
 }
 
 void weir_choice_keep(choice *c)
@@ -218,7 +243,8 @@ void weir_choice_keep(choice *c)
 
 void weir_choice_forget(choice *c)
 {
-    for (int32_t i = 0; i < c->n_marks; i++) weir_prefix_give_back(c->job->service->prefix, c->marks[i].state);
+    for (int32_t i = 0; i < c->n_marks; i++)
+        weir_prefix_give_back(c->job->service->prefix, c->marks[i].state);
     c->n_marks = 0;
 }
 
@@ -228,7 +254,8 @@ static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
 {
     weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < n_works; i++) {
-        const weir_kv_pages more = weir_kv_reserve_pages(&service->works[i].sequence->table, service->store, service->works[i].n_rows);
+        const weir_kv_pages more = weir_kv_reserve_pages(&service->works[i].sequence->table,
+                                                         service->store, service->works[i].n_rows);
         n.sinks += more.sinks;
         n.others += more.others;
     }
@@ -239,7 +266,8 @@ bool weir_service_yield(weir_service *service, int32_t n_works)
 {
     bool any = false;
     if (service->prefix == NULL) return false;
-    for (int32_t i = 0; i < n_works; i++) any = weir_prefix_yield(service->prefix, service->works[i].sequence) || any;
+    for (int32_t i = 0; i < n_works; i++)
+        any = weir_prefix_yield(service->prefix, service->works[i].sequence) || any;
     return any;
 }
 

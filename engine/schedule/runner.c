@@ -30,8 +30,9 @@ struct weir_runner {
     weir_batch_segment  *segments;   /* [limits.works] */
     watched             *watched;    /* [limits.works] */
     weir_queries_visitor visit_queries; /* NULL: nobody wants them */
-    void                *queries_user, *queries; /* queries: [limits.rows, heads, head_dim]; NULL: never asked for */
-    weir_kv_evictor     *evictor; /* NULL: no sequence has a policy */
+    void                *queries_user,
+        *queries; /* queries: [limits.rows, heads, head_dim]; NULL: never asked for */
+    weir_kv_evictor *evictor; /* NULL: no sequence has a policy */
     void (*observe)(void *user, int64_t layer, const float *hidden);
     void *user;
 };
@@ -77,28 +78,39 @@ static weir_status open_staging(weir_runner *runner, const weir_kv_spec *spec, w
 {
     if (weir_kv_cold_pages(spec) == 0 || spec->n_layers == 0) return WEIR_OK;
     const weir_shape *const shape = weir_model_shape(runner->model);
-    int32_t *const          windows = weir_memory_take_zero((size_t)spec->n_layers, sizeof *windows);
-    if (windows == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the windows of %lld layers", (long long)spec->n_layers);
+    int32_t *const windows = weir_memory_take_zero((size_t)spec->n_layers, sizeof *windows);
+    if (windows == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the windows of %lld layers",
+                              (long long)spec->n_layers);
     for (int64_t i = 0; i < shape->n_layers; i++) {
         const int64_t layer = weir_model_layer_memory(runner->model, i).kv_index;
-        if (layer >= 0 && weir_model_layer_options(runner->model, i)->window) windows[layer] = (int32_t)shape->window;
+        if (layer >= 0 && weir_model_layer_options(runner->model, i)->window)
+            windows[layer] = (int32_t)shape->window;
     }
     const weir_kv_staging_limits limits = { .segments = runner->limits.works, .windows = windows };
-    const weir_status            status = weir_kv_staging_open(&runner->staging, spec, &limits, runner->ledger, error);
+    const weir_status            status =
+        weir_kv_staging_open(&runner->staging, spec, &limits, runner->ledger, error);
     weir_memory_give(windows);
-    runner->source = (weir_kv_source){ .is_cold = is_cold, .take = take, .give = give, .user = runner };
+    runner->source =
+        (weir_kv_source){ .is_cold = is_cold, .take = take, .give = give, .user = runner };
     return status;
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
-weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_ledger *ledger, const weir_kv_spec *spec,
-                             const weir_runner_limits *limits, weir_error *error)
+weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_ledger *ledger,
+                             const weir_kv_spec *spec, const weir_runner_limits *limits,
+                             weir_error *error)
 {
     weir_runner *const runner = calloc(1, sizeof *runner);
     if (runner == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the runner");
-    *runner = (weir_runner){ .model = model, .ledger = ledger, .limits = *limits, .formats = spec->formats, .sinks = spec->sinks };
+    *runner = (weir_runner){ .model = model,
+                             .ledger = ledger,
+                             .limits = *limits,
+                             .formats = spec->formats,
+                             .sinks = spec->sinks };
     if (runner->limits.hot < 1) runner->limits.hot = 1;
-    weir_status status = weir_ledger_alloc(ledger, &runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(limits), error);
+    weir_status status = weir_ledger_alloc(ledger, &runner->memory, WEIR_ACCOUNT_TOKENS,
+                                           weir_runner_bytes(limits), error);
     if (status == WEIR_OK) {
         runner->segments = runner->memory; /* widest first */
         runner->watched = (watched *)(runner->segments + limits->works);
@@ -113,7 +125,8 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
                                           .sinks = spec->sinks,
                                           .has_cold = weir_kv_cold_pages(spec) > 0,
                                           .evicts = spec->evicts };
-    if (status == WEIR_OK) status = weir_workspace_open(&runner->workspace, model, ledger, &space, error);
+    if (status == WEIR_OK)
+        status = weir_workspace_open(&runner->workspace, model, ledger, &space, error);
     if (status == WEIR_OK) status = open_staging(runner, spec, error);
     if (status != WEIR_OK) {
         weir_runner_close(runner);
@@ -128,16 +141,24 @@ void weir_runner_close(weir_runner *runner)
     if (runner == NULL) return;
     weir_kv_staging_close(runner->staging);
     weir_workspace_close(runner->workspace);
-    weir_ledger_free(runner->ledger, runner->queries, WEIR_ACCOUNT_ACTIVATIONS, queries_bytes(runner));
-    weir_ledger_free(runner->ledger, runner->memory, WEIR_ACCOUNT_TOKENS, weir_runner_bytes(&runner->limits));
+    weir_ledger_free(runner->ledger, runner->queries, WEIR_ACCOUNT_ACTIVATIONS,
+                     queries_bytes(runner));
+    weir_ledger_free(runner->ledger, runner->memory, WEIR_ACCOUNT_TOKENS,
+                     weir_runner_bytes(&runner->limits));
     free(runner);
 }
 
-const weir_runner_limits *weir_runner_limits_of(const weir_runner *runner) { return &runner->limits; }
+const weir_runner_limits *weir_runner_limits_of(const weir_runner *runner)
+{
+    return &runner->limits;
+}
 
 const weir_model *weir_runner_model(const weir_runner *runner) { return runner->model; }
 
-int32_t weir_runner_block_rows(const weir_runner *runner) { return weir_model_block_rows(runner->model); }
+int32_t weir_runner_block_rows(const weir_runner *runner)
+{
+    return weir_model_block_rows(runner->model);
+}
 
 bool weir_runner_is_state(const weir_runner *runner, const float *recurrent, int64_t n_tokens)
 {
@@ -152,31 +173,43 @@ weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *seq
 
 weir_keeping_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence)
 {
-    if (sequence->keeping != NULL) return weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
+    if (sequence->keeping != NULL)
+        return weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
     const weir_banks banks = weir_runner_banks(runner, sequence);
     if (banks.n_layers == 0) return (weir_keeping_count){ .live = sequence->n_computed };
-    return (weir_keeping_count){ .live = weir_banks_live(&banks), .evicted = weir_banks_evicted(&banks) };
+    return (weir_keeping_count){ .live = weir_banks_live(&banks),
+                                 .evicted = weir_banks_evicted(&banks) };
 }
 
-int64_t weir_runner_n_vocab(const weir_runner *runner) { return weir_model_shape(runner->model)->n_vocab; }
+int64_t weir_runner_n_vocab(const weir_runner *runner)
+{
+    return weir_model_shape(runner->model)->n_vocab;
+}
 
-void weir_runner_observe(weir_runner *runner, void (*observe)(void *user, int64_t layer, const float *hidden), void *user)
+void weir_runner_observe(weir_runner *runner,
+                         void (*observe)(void *user, int64_t layer, const float *hidden),
+                         void *user)
 {
     runner->observe = observe;
     runner->user = user;
 }
 
-weir_status weir_runner_show_queries(weir_runner *runner, weir_queries_visitor visit, void *user, weir_error *error)
+weir_status weir_runner_show_queries(weir_runner *runner, weir_queries_visitor visit, void *user,
+                                     weir_error *error)
 {
     WEIR_ASSERT(visit == NULL || runner->evictor != NULL);
     if (visit != NULL && runner->queries == NULL)
-        WEIR_TRY(weir_ledger_alloc(runner->ledger, &runner->queries, WEIR_ACCOUNT_ACTIVATIONS, queries_bytes(runner), error));
+        WEIR_TRY(weir_ledger_alloc(runner->ledger, &runner->queries, WEIR_ACCOUNT_ACTIVATIONS,
+                                   queries_bytes(runner), error));
     runner->visit_queries = visit;
     runner->queries_user = user;
     return WEIR_OK;
 }
 
-void weir_runner_share(weir_runner *runner, const weir_company *company) { runner->company = *company; }
+void weir_runner_share(weir_runner *runner, const weir_company *company)
+{
+    runner->company = *company;
+}
 
 const char *weir_runner_problem(const weir_runner *runner) { return runner->problem; }
 
@@ -193,74 +226,92 @@ static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
     return (pages + heads - 1) / heads;
 }
 
-static weir_status make_room(const weir_runner *runner, const weir_work *works, int32_t n_works, weir_error *error)
+static weir_status make_room(const weir_runner *runner, const weir_work *works, int32_t n_works,
+                             weir_error *error)
 {
     if (runner->staging == NULL) return WEIR_OK;
-    return weir_tiers_make_room(works[0].sequence->store, &runner->company, works, n_works, runner->limits.hot,
-                                blocks_wanted(works, n_works), error);
+    return weir_tiers_make_room(works[0].sequence->store, &runner->company, works, n_works,
+                                runner->limits.hot, blocks_wanted(works, n_works), error);
 }
 
 /* Backs all rows with pages. A last page that cannot be read back fails its work alone. */
-static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n_works, weir_error *error)
+static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n_works,
+                                weir_error *error)
 {
     for (int32_t i = 0; i < n_works; i++) {
         weir_sequence *const sequence = works[i].sequence;
-        const weir_status    status = weir_kv_reserve(&sequence->table, sequence->store, works[i].n_rows);
+        const weir_status    status =
+            weir_kv_reserve(&sequence->table, sequence->store, works[i].n_rows);
         if (status == WEIR_EFULL)
-            return weir_error_set(error, status, "no KV pages left for %d rows (%s)", (int)(sequence->n_computed + works[i].n_rows),
+            return weir_error_set(error, status, "no KV pages left for %d rows (%s)",
+                                  (int)(sequence->n_computed + works[i].n_rows),
                                   weir_kv_store_budget(sequence->store));
         works[i].failed = status != WEIR_OK;
-        if (works[i].failed) runner->problem = "its last KV page cannot be read back from the disk (memory.disk_dir); check that disk";
-        if (!works[i].failed && sequence->keeping != NULL && !weir_keeping_has_room(sequence->keeping, &sequence->table, works[i].n_rows)) {
+        if (works[i].failed)
+            runner->problem = "its last KV page cannot be read back from the disk "
+                              "(memory.disk_dir); check that disk";
+        if (!works[i].failed && sequence->keeping != NULL &&
+            !weir_keeping_has_room(sequence->keeping, &sequence->table, works[i].n_rows)) {
             works[i].failed = true;
-            runner->problem = "its KV rows are more than its KV policy lets be; begin the text again";
+            runner->problem =
+                "its KV rows are more than its KV policy lets be; begin the text again";
         }
     }
     return WEIR_OK;
 }
 
-static void show(void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride)
+static void show(void *user, int64_t kv_layer, const float *queries, int64_t row_stride,
+                 int64_t head_stride)
 {
     const watched *const      seen = user;
     weir_sequence *const      sequence = seen->work->sequence;
-    const weir_policy_queries rows = { .data = queries, .n = seen->work->n_rows, .head_stride = head_stride, .row_stride = row_stride };
+    const weir_policy_queries rows = { .data = queries,
+                                       .n = seen->work->n_rows,
+                                       .head_stride = head_stride,
+                                       .row_stride = row_stride };
     weir_keeping_see(sequence->keeping, &sequence->table, kv_layer, sequence->n_computed, &rows);
 }
 
-static void show_plain(void *user, int64_t kv_layer, const float *queries, int64_t row_stride, int64_t head_stride)
+static void show_plain(void *user, int64_t kv_layer, const float *queries, int64_t row_stride,
+                       int64_t head_stride)
 {
     const watched *const seen = user;
     (void)queries, (void)row_stride, (void)head_stride;
-    seen->runner->visit_queries(seen->runner->queries_user, kv_layer, seen->watch.plain, seen->work->n_rows);
+    seen->runner->visit_queries(seen->runner->queries_user, kv_layer, seen->watch.plain,
+                                seen->work->n_rows);
 }
 
 /* Of a sequence without a policy, the rows of the step from first_row on. */
-static const weir_attention_watch *watch_queries(const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row)
+static const weir_attention_watch *watch_queries(const weir_runner *runner, watched *place,
+                                                 const weir_work *work, int32_t first_row)
 {
     const weir_shape *const shape = weir_model_shape(runner->model);
     if (runner->visit_queries == NULL) return NULL;
-    *place = (watched){
-        .watch = { .plain = (float *)runner->queries + first_row * shape->n_heads * shape->head_dim, .seen = show_plain, .user = place },
-        .work = work,
-        .runner = runner
-    };
+    *place = (watched){ .watch = { .plain = (float *)runner->queries +
+                                            first_row * shape->n_heads * shape->head_dim,
+                                   .seen = show_plain,
+                                   .user = place },
+                        .work = work,
+                        .runner = runner };
     return &place->watch;
 }
 
 /* NULL: nobody wants to see the sequence. */
-static const weir_attention_watch *watch(const weir_runner *runner, watched *place, const weir_work *work, int32_t first_row)
+static const weir_attention_watch *watch(const weir_runner *runner, watched *place,
+                                         const weir_work *work, int32_t first_row)
 {
     if (work->sequence->keeping == NULL) return watch_queries(runner, place, work, first_row);
     const weir_keeping_view view = weir_keeping_view_of(work->sequence->keeping, work->n_rows);
-    *place = (watched){ .watch = { .logits = weir_model_keeps_logits(runner->model) ? view.logits : NULL,
-                                   .mass = view.mass,
-                                   .below = view.below,
-                                   .last = view.last,
-                                   .stride = view.stride,
-                                   .plain = view.plain,
-                                   .seen = show,
-                                   .user = place },
-                        .work = work };
+    *place =
+        (watched){ .watch = { .logits = weir_model_keeps_logits(runner->model) ? view.logits : NULL,
+                              .mass = view.mass,
+                              .below = view.below,
+                              .last = view.last,
+                              .stride = view.stride,
+                              .plain = view.plain,
+                              .seen = show,
+                              .user = place },
+                   .work = work };
     return &place->watch;
 }
 
@@ -280,44 +331,55 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
         if (work->failed) continue;
         WEIR_ASSERT(work->n_rows >= 1 && sequence->n_computed + work->n_rows <= sequence->n_tokens);
         WEIR_ASSERT(batch.n_rows + work->n_rows <= runner->limits.rows);
-        memcpy(runner->tokens + batch.n_rows, sequence->tokens + sequence->n_computed, (size_t)work->n_rows * sizeof(int32_t));
-        const weir_attention_watch *const watches = watch(runner, &runner->watched[batch.n_segments], work, batch.n_rows);
+        memcpy(runner->tokens + batch.n_rows, sequence->tokens + sequence->n_computed,
+               (size_t)work->n_rows * sizeof(int32_t));
+        const weir_attention_watch *const watches =
+            watch(runner, &runner->watched[batch.n_segments], work, batch.n_rows);
         if (runner->staging != NULL)
             weir_kv_staging_views(runner->staging)[batch.n_segments] =
                 (weir_kv_view){ .pages = (void *const *)sequence->table.pages,
                                 .stride = sequence->table.capacity,
                                 .n_past = sequence->n_computed,
                                 .n_rows = work->n_rows,
-                                .is_reread = watches != NULL && weir_attention_watch_rereads(watches, work->n_rows) };
-        runner->segments[batch.n_segments++] = (weir_batch_segment){ .first_row = batch.n_rows,
-                                                                     .n_rows = work->n_rows,
-                                                                     .n_past = sequence->n_computed,
-                                                                     .is_prompt = work->is_prompt,
-                                                                     .head_rows = sequence->table.is_cut ? sequence->table.head_rows : NULL,
-                                                                     .watch = watches,
-                                                                     .pages = (void *const *)sequence->table.pages,
-                                                                     .page_stride = sequence->table.capacity,
-                                                                     .open = (void *const *)sequence->table.open,
-                                                                     .recurrent = sequence->recurrent,
-                                                                     .snapshots = work->snapshots,
-                                                                     .n_snapshots = work->n_snapshots };
+                                .is_reread = watches != NULL &&
+                                             weir_attention_watch_rereads(watches, work->n_rows) };
+        runner->segments[batch.n_segments++] =
+            (weir_batch_segment){ .first_row = batch.n_rows,
+                                  .n_rows = work->n_rows,
+                                  .n_past = sequence->n_computed,
+                                  .is_prompt = work->is_prompt,
+                                  .head_rows =
+                                      sequence->table.is_cut ? sequence->table.head_rows : NULL,
+                                  .watch = watches,
+                                  .pages = (void *const *)sequence->table.pages,
+                                  .page_stride = sequence->table.capacity,
+                                  .open = (void *const *)sequence->table.open,
+                                  .recurrent = sequence->recurrent,
+                                  .snapshots = work->snapshots,
+                                  .n_snapshots = work->n_snapshots };
         sequence->recurrent_dirty = true;
-        const int32_t wanted = work->wanted == WEIR_LOGITS_ALL ? work->n_rows : work->wanted == WEIR_LOGITS_LAST ? 1 : 0;
+        const int32_t wanted = work->wanted == WEIR_LOGITS_ALL    ? work->n_rows
+                               : work->wanted == WEIR_LOGITS_LAST ? 1
+                                                                  : 0;
         if (wanted > 0) work->first_logit = batch.n_logits;
         WEIR_ASSERT(batch.n_logits + wanted <= runner->limits.logits);
-        for (int32_t r = work->n_rows - wanted; r < work->n_rows; r++) runner->logit_rows[batch.n_logits++] = batch.n_rows + r;
+        for (int32_t r = work->n_rows - wanted; r < work->n_rows; r++)
+            runner->logit_rows[batch.n_logits++] = batch.n_rows + r;
         batch.n_rows += work->n_rows;
     }
     return batch;
 }
 
 /* Runs the batch while its cold pages are read. */
-static weir_status forward(weir_runner *runner, weir_batch *batch, weir_work *works, int32_t n_works, const float **logits,
-                           weir_error *error)
+static weir_status forward(weir_runner *runner, weir_batch *batch, weir_work *works,
+                           int32_t n_works, const float **logits, weir_error *error)
 {
-    const bool reads = runner->staging != NULL && weir_kv_staging_begin(runner->staging, works[0].sequence->store, batch->n_segments);
+    const bool reads =
+        runner->staging != NULL &&
+        weir_kv_staging_begin(runner->staging, works[0].sequence->store, batch->n_segments);
     if (reads) batch->source = &runner->source;
-    const weir_status status = weir_model_forward(runner->model, runner->workspace, batch, logits, error);
+    const weir_status status =
+        weir_model_forward(runner->model, runner->workspace, batch, logits, error);
     if (!reads) return status;
     weir_kv_staging_end(runner->staging);
     for (int32_t i = 0, segment = 0; i < n_works; i++) {
@@ -329,7 +391,8 @@ static weir_status forward(weir_runner *runner, weir_batch *batch, weir_work *wo
     return status;
 }
 
-weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works, const float **logits, weir_error *error)
+weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works,
+                             const float **logits, weir_error *error)
 {
     WEIR_ASSERT(n_works >= 1 && n_works <= runner->limits.works);
     int32_t n_failed = 0;
@@ -344,7 +407,8 @@ weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_wo
         if (works[i].failed) continue;
         sequence->n_computed += works[i].n_rows;
         weir_kv_commit(&sequence->table, works[i].n_rows);
-        if (sequence->keeping != NULL) weir_keeping_advance(sequence->keeping, works[i].n_rows, sequence->n_computed);
+        if (sequence->keeping != NULL)
+            weir_keeping_advance(sequence->keeping, works[i].n_rows, sequence->n_computed);
     }
     return n_failed < n_works ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
 }
@@ -363,12 +427,17 @@ weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *e
     return WEIR_OK;
 }
 
-weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks, weir_error *error)
+weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks,
+                                  weir_error *error)
 {
-    return weir_tiers_make_room(store, &runner->company, NULL, 0, runner->limits.hot, n_blocks, error);
+    return weir_tiers_make_room(store, &runner->company, NULL, 0, runner->limits.hot, n_blocks,
+                                error);
 }
 
-void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor) { runner->evictor = evictor; }
+void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
+{
+    runner->evictor = evictor;
+}
 
 typedef struct eviction_room {
     const weir_runner    *runner;
@@ -380,15 +449,18 @@ static bool make_eviction_room(void *user, const weir_sequence *sequence, weir_k
 {
     const eviction_room *const e = user;
     const weir_runner *const   runner = e->runner;
-    const weir_work            work = { .sequence = (weir_sequence *)(uintptr_t)sequence }; /* only looked at */
-    const int64_t              heads = sequence->table.n_heads, n_blocks = (pages.others + heads - 1) / heads;
+    const weir_work            work = { .sequence =
+                                            (weir_sequence *)(uintptr_t)sequence }; /* only looked at */
+    const int64_t heads = sequence->table.n_heads, n_blocks = (pages.others + heads - 1) / heads;
     if (runner->staging != NULL && weir_kv_store_room(sequence->store) < n_blocks &&
-        weir_tiers_make_room(sequence->store, &runner->company, &work, 1, runner->limits.hot, n_blocks, NULL) == WEIR_OK)
+        weir_tiers_make_room(sequence->store, &runner->company, &work, 1, runner->limits.hot,
+                             n_blocks, NULL) == WEIR_OK)
         return true;
     return e->others != NULL && e->others->make(e->others->user, sequence, pages);
 }
 
-weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, const weir_tend_room *room, weir_error *error)
+weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence,
+                              const weir_tend_room *room, weir_error *error)
 {
     eviction_room        all = { runner, room };
     const weir_tend_room make = { .make = make_eviction_room, .user = &all };
@@ -400,5 +472,6 @@ weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, cons
 void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works)
 {
     if (runner->staging != NULL && n_works > 0)
-        weir_tiers_tend(works[0].sequence->store, &runner->company, works, n_works, runner->limits.hot);
+        weir_tiers_tend(works[0].sequence->store, &runner->company, works, n_works,
+                        runner->limits.hot);
 }

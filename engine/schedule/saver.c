@@ -15,13 +15,13 @@ struct weir_saver {
     weir_sessions    *sessions;
     weir_ledger_payer payer;
     /* ---- the engine thread's */
-    session_carrier    text;
-    int32_t            n_whole; /* tokens of the text that was looked at: the last of them may be of no use */
-    bool               is_busy, is_taken_away, is_paused;
+    session_carrier text;
+    int32_t n_whole; /* tokens of the text that was looked at: the last of them may be of no use */
+    bool    is_busy, is_taken_away, is_paused;
     weir_kv_pages      reserve;
-    int64_t            seen_free;          /* pages, when nothing was found */
-    int64_t            seen_tokens;        /* that were kept then */
-    weir_service_stats counts;             /* only fields that weir_saver_count copies */
+    int64_t            seen_free; /* pages, when nothing was found */
+    int64_t            seen_tokens; /* that were kept then */
+    weir_service_stats counts; /* only fields that weir_saver_count copies */
     /* ---- handed over with has_work */
     weir_session_text   file;
     weir_session_source source;
@@ -29,32 +29,38 @@ struct weir_saver {
     bool            is_written;
     weir_log_causes causes; /* of failures since it worked last */
 
-    pthread_t       thread;
-    bool            has_thread;
-    pthread_mutex_t lock; /* guards the fields below, and the pages and states of `text` while it is written */
-    pthread_cond_t  changed;
-    bool            has_work, is_gone, is_closing;
+    pthread_t thread;
+    bool      has_thread;
+    pthread_mutex_t
+        lock; /* guards the fields below, and the pages and states of `text` while it is written */
+    pthread_cond_t changed;
+    bool           has_work, is_gone, is_closing;
 };
 
 /* ---- the writing thread ------------------------------------------------------------------------------------------- */
 static weir_status refuse(const weir_saver *s, weir_error *error)
 {
-    return s->is_gone || s->is_closing ? weir_error_set(error, WEIR_ECANCELED, "its memory was needed first") : WEIR_OK;
+    return s->is_gone || s->is_closing
+               ? weir_error_set(error, WEIR_ECANCELED, "its memory was needed first")
+               : WEIR_OK;
 }
 
-static weir_status copy_page(void *user, void *bytes, int64_t block, int64_t head, weir_error *error)
+static weir_status copy_page(void *user, void *bytes, int64_t block, int64_t head,
+                             weir_error *error)
 {
     weir_saver *const          s = user;
     const weir_kv_table *const table = &s->text.sequence.table;
     (void)pthread_mutex_lock(&s->lock);
     weir_status status = refuse(s, error);
     if (status == WEIR_OK)
-        status = weir_kv_page_copy(s->sessions->service->store, bytes, table->pages[head * table->capacity + block], head, error);
+        status = weir_kv_page_copy(s->sessions->service->store, bytes,
+                                   table->pages[head * table->capacity + block], head, error);
     (void)pthread_mutex_unlock(&s->lock);
     return status;
 }
 
-static weir_status copy_state(void *user, void *bytes, int32_t state, size_t at, size_t n, weir_error *error)
+static weir_status copy_state(void *user, void *bytes, int32_t state, size_t at, size_t n,
+                              weir_error *error)
 {
     weir_saver *const s = user;
     (void)pthread_mutex_lock(&s->lock);
@@ -67,8 +73,10 @@ static weir_status copy_state(void *user, void *bytes, int32_t state, size_t at,
 static void log_failure(weir_saver *s, const weir_error *why)
 {
     if (!weir_log_is_new(&s->causes, why->text)) return;
-    weir_log(WEIR_LOG_WARNING, "a text of %d tokens is dropped without a file of it, as others may be for this reason: %s",
-             (int)s->file.n_tokens, why->text);
+    weir_log(
+        WEIR_LOG_WARNING,
+        "a text of %d tokens is dropped without a file of it, as others may be for this reason: %s",
+        (int)s->file.n_tokens, why->text);
 }
 
 static void write_file(weir_saver *s)
@@ -79,7 +87,8 @@ static void write_file(weir_saver *s)
     char                name[WEIR_PREFIX_NAME + 1];
     session_name_text(name, s->file.tokens, s->file.n_tokens, s->file.salt, NULL);
     if (!session_is_there(s->sessions, name, &s->file))
-        status = session_write_text(s->sessions, SESSION_WRITERS - 1, name, &s->file, &result, &error);
+        status =
+            session_write_text(s->sessions, SESSION_WRITERS - 1, name, &s->file, &result, &error);
     s->is_written = status == WEIR_OK;
     if (s->is_written) {
         s->causes = (weir_log_causes){ 0 };
@@ -122,7 +131,8 @@ static void finish(weir_service *service, void *user)
 {
     weir_saver *const s = user;
     if (!s->is_taken_away) {
-        weir_prefix_tried(service->prefix, s->file.tokens, s->n_whole, s->is_written ? s->file.n_tokens : 0, s->file.salt);
+        weir_prefix_tried(service->prefix, s->file.tokens, s->n_whole,
+                          s->is_written ? s->file.n_tokens : 0, s->file.salt);
         let_go(s);
         s->counts.saved_texts += s->is_written;
         s->counts.saved_tokens += s->is_written ? s->file.n_tokens : 0;
@@ -149,7 +159,8 @@ static bool begin(weir_saver *s)
     }
     text->sequence.n_tokens = text->sequence.n_computed;
     const int32_t most = s->sessions->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
-    text->n_marks = most > 0 ? weir_prefix_pin(prefix, &text->sequence, text->salt, text->marks, most) : 0;
+    text->n_marks =
+        most > 0 ? weir_prefix_pin(prefix, &text->sequence, text->salt, text->marks, most) : 0;
     s->file = (weir_session_text){ .tokens = text->sequence.tokens,
                                    .n_tokens = text->sequence.n_computed,
                                    .n_states = text->n_marks,
@@ -175,12 +186,15 @@ void weir_saver_tend(weir_saver *s)
     if (s == NULL || s->is_busy || s->is_paused) return;
     weir_service *const     service = s->sessions->service;
     const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
-    const int64_t           free = weir_kv_store_free_pages(service->store), written = kept.n_tokens + kept.dropped_tokens;
-    const bool              has_room =
-        weir_kv_pages_fit(s->reserve, weir_kv_store_free(service->store)) && weir_prefix_has_free_states(service->prefix, CHOICE_MARKS);
-    if (has_room || (written == s->seen_tokens && free + s->reserve.others / SHARE >= s->seen_free)) return;
+    const int64_t           free = weir_kv_store_free_pages(service->store),
+                  written = kept.n_tokens + kept.dropped_tokens;
+    const bool has_room = weir_kv_pages_fit(s->reserve, weir_kv_store_free(service->store)) &&
+                          weir_prefix_has_free_states(service->prefix, CHOICE_MARKS);
+    if (has_room || (written == s->seen_tokens && free + s->reserve.others / SHARE >= s->seen_free))
+        return;
     for (int i = 0; i < TRIES; i++) {
-        if (!weir_prefix_endangered(service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS, &s->text.sequence, s->text.salt)) {
+        if (!weir_prefix_endangered(service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS,
+                                    &s->text.sequence, s->text.salt)) {
             s->seen_tokens = written;
             s->seen_free = free;
             return;
@@ -189,7 +203,10 @@ void weir_saver_tend(weir_saver *s)
     }
 }
 
-static bool holds_pages(const weir_saver *s) { return s != NULL && s->is_busy && !s->is_taken_away; }
+static bool holds_pages(const weir_saver *s)
+{
+    return s != NULL && s->is_busy && !s->is_taken_away;
+}
 
 bool weir_saver_makes_room(weir_saver *s, const weir_service *service, weir_kv_pages wanted)
 {
@@ -197,9 +214,12 @@ bool weir_saver_makes_room(weir_saver *s, const weir_service *service, weir_kv_p
     if (weir_kv_pages_fit(wanted, unclaimed)) return true;
     if (!holds_pages(s)) return false;
     const weir_kv_pages held =
-        weir_kv_pages_of(weir_kv_store_spec(service->store), 0, (s->text.sequence.n_computed + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
-    return weir_kv_pages_fit(wanted, (weir_kv_pages){ unclaimed.sinks + held.sinks, unclaimed.others + held.others }) &&
-           weir_saver_give_way(s) && weir_kv_pages_fit(wanted, weir_service_unclaimed_pages(service));
+        weir_kv_pages_of(weir_kv_store_spec(service->store), 0,
+                         (s->text.sequence.n_computed + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    return weir_kv_pages_fit(wanted, (weir_kv_pages){ unclaimed.sinks + held.sinks,
+                                                      unclaimed.others + held.others }) &&
+           weir_saver_give_way(s) &&
+           weir_kv_pages_fit(wanted, weir_service_unclaimed_pages(service));
 }
 
 bool weir_saver_give_way(weir_saver *s)
@@ -212,7 +232,9 @@ bool weir_saver_give_way(weir_saver *s)
     s->is_taken_away = true;
     const int64_t n = ++s->counts.saves_given_up;
     if ((n & (n - 1)) == 0)
-        weir_log(WEIR_LOG_INFO, "memory was needed sooner than a text of %d tokens could be saved (%" PRId64 " times so far)",
+        weir_log(WEIR_LOG_INFO,
+                 "memory was needed sooner than a text of %d tokens could be saved (%" PRId64
+                 " times so far)",
                  (int)s->file.n_tokens, n);
     return true;
 }
@@ -246,25 +268,32 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
 {
     weir_service *const       service = sessions->service;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const weir_kv_pages       window = weir_kv_pages_of(spec, 0, (spec->max_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
-    const int64_t             half = (spec->n_pages - spec->n_sink_pages) / 2;
-    weir_saver *const         s = calloc(1, sizeof *s);
-    if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory to save texts under pressure");
+    const weir_kv_pages       window =
+        weir_kv_pages_of(spec, 0, (spec->max_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    const int64_t     half = (spec->n_pages - spec->n_sink_pages) / 2;
+    weir_saver *const s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory to save texts under pressure");
     s->sessions = sessions;
     s->source = (weir_session_source){ .page = copy_page, .state = copy_state, .user = s };
-    s->reserve =
-        (weir_kv_pages){ .sinks = window.sinks < spec->n_sink_pages / 2 ? window.sinks : spec->n_sink_pages / 2,
-                         .others = window.others < half ? window.others : half }; /* the next prompt may be as long as the window */
+    s->reserve = (weir_kv_pages){
+        .sinks = window.sinks < spec->n_sink_pages / 2 ? window.sinks : spec->n_sink_pages / 2,
+        .others = window.others < half ? window.others : half
+    }; /* the next prompt may be as long as the window */
     s->seen_free = INT64_MAX;
     weir_ledger_payer_init(&s->payer, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
-    weir_status status = weir_sequence_open(&s->text.sequence, service->store, service->ledger, 0, error);
+    weir_status status =
+        weir_sequence_open(&s->text.sequence, service->store, service->ledger, 0, error);
     if (status == WEIR_OK)
-        status = weir_ledger_alloc(service->ledger, &s->source.memory, WEIR_ACCOUNT_TOKENS, weir_session_copy_bytes(spec), error);
+        status = weir_ledger_alloc(service->ledger, &s->source.memory, WEIR_ACCOUNT_TOKENS,
+                                   weir_session_copy_bytes(spec), error);
     if (status == WEIR_OK) {
         s->has_thread = pthread_create(&s->thread, NULL, write_files, s) == 0;
-        if (!s->has_thread) status = weir_error_set(error, WEIR_ENOMEM, "the thread that saves texts cannot be started");
+        if (!s->has_thread)
+            status =
+                weir_error_set(error, WEIR_ENOMEM, "the thread that saves texts cannot be started");
     }
     if (status == WEIR_OK) weir_service_call(service, enter, s);
     if (status != WEIR_OK)

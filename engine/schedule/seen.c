@@ -7,7 +7,8 @@ static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             per_block = weir_kv_pages_for(spec, 1);
     if (per_block == 0) return 0;
-    return pages.others / per_block * (int64_t)weir_kv_block_room(spec) + pages.sinks / per_block * (int64_t)weir_kv_sink_block_room(spec);
+    return pages.others / per_block * (int64_t)weir_kv_block_room(spec) +
+           pages.sinks / per_block * (int64_t)weir_kv_sink_block_room(spec);
 }
 
 static weir_service_sequence seen_of(const choice *c)
@@ -22,7 +23,8 @@ static weir_service_sequence seen_of(const choice *c)
                                         .kv_claim = c->job->choice_bytes,
                                         .banks = weir_runner_banks(c->job->service->runner, sequence) };
     if (sequence->keeping == NULL) return seen;
-    const weir_keeping_count rows = weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
+    const weir_keeping_count rows =
+        weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
     seen.kv_policy = c->job->usage.kv_policy;
     seen.kv_budget = c->job->usage.kv_budget;
     seen.n_live = rows.live;
@@ -45,7 +47,8 @@ void weir_service_publish(weir_service *service)
     service->stats.kv_pages_used = service->info.kv_pages_total - free.sinks - free.others;
     service->stats.kv_sink_pages_free = free.sinks;
     service->stats.kv_bytes_used = service->stats.kv_bytes_total - bytes_of(service, free);
-    service->stats.kv_tokens_free = per_block > 0 ? (free.sinks + free.others) / per_block * WEIR_PAGE_TOKENS : 0;
+    service->stats.kv_tokens_free =
+        per_block > 0 ? (free.sinks + free.others) / per_block * WEIR_PAGE_TOKENS : 0;
     const weir_kv_residency pages = weir_kv_residency_of(service->store);
     service->stats.kv_host_pages_used = pages.pages_on_host;
     service->stats.kv_disk_pages_used = pages.pages_cold - pages.pages_on_host;

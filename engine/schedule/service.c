@@ -28,14 +28,17 @@ static void *engine_thread(void *user)
     weir_service *const service = user;
     for (;;) {
         pthread_mutex_lock(&service->lock);
-        while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0 && service->calls == NULL)
+        while (!service->is_stopping && service->n_queued == 0 && service->n_running == 0 &&
+               service->calls == NULL)
             pthread_cond_wait(&service->work, &service->lock);
         const bool stop = service->is_stopping;
         if (stop) {
-            for (weir_job *job = service->queue_head; job != NULL; job = job->next) atomic_store(&job->is_cancelled, true);
+            for (weir_job *job = service->queue_head; job != NULL; job = job->next)
+                atomic_store(&job->is_cancelled, true);
         }
         pthread_mutex_unlock(&service->lock);
-        for (weir_job *job = service->running; stop && job != NULL; job = job->next) atomic_store(&job->is_cancelled, true);
+        for (weir_job *job = service->running; stop && job != NULL; job = job->next)
+            atomic_store(&job->is_cancelled, true);
         run_calls(service);
         weir_service_admit(service);
         weir_service_publish(service); /* cancelled ones are gone, whether a step follows or not */
@@ -48,21 +51,26 @@ static void *engine_thread(void *user)
 size_t weir_service_bytes(int32_t n_slots)
 {
     const weir_service *const s = NULL;
-    return (size_t)n_slots * (sizeof *s->slots + sizeof *s->works + sizeof *s->working + sizeof *s->seen);
+    return (size_t)n_slots *
+           (sizeof *s->slots + sizeof *s->works + sizeof *s->working + sizeof *s->seen);
 }
 
 static weir_status charge_fixed(weir_service *service, weir_error *error)
 {
-    const size_t bytes = weir_service_bytes(service->info.n_slots), scratch = weir_sampler_scratch_bytes((size_t)service->info.n_vocab);
-    WEIR_TRY(weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, bytes, error));
+    const size_t bytes = weir_service_bytes(service->info.n_slots),
+                 scratch = weir_sampler_scratch_bytes((size_t)service->info.n_vocab);
+    WEIR_TRY(
+        weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, bytes, error));
     service->bytes = bytes;
-    WEIR_TRY(weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER, scratch, error));
+    WEIR_TRY(
+        weir_ledger_reserve(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER, scratch, error));
     service->sampler_bytes = scratch;
     return WEIR_OK;
 }
 
 /* Charged before by charge_fixed. */
-static weir_status open_fixed(weir_service *service, const weir_service_parts *parts, weir_error *error)
+static weir_status open_fixed(weir_service *service, const weir_service_parts *parts,
+                              weir_error *error)
 {
     const size_t n_slots = (size_t)parts->info.n_slots;
     service->info.model_name = strdup(parts->info.model_name);
@@ -71,11 +79,12 @@ static weir_status open_fixed(weir_service *service, const weir_service_parts *p
     service->working = calloc(n_slots, sizeof *service->working);
     service->seen = calloc(n_slots, sizeof *service->seen);
     service->banned = calloc(parts->n_stop_ids + 1, sizeof *service->banned);
-    if (service->info.model_name == NULL || service->slots == NULL || service->works == NULL || service->working == NULL ||
-        service->seen == NULL || service->banned == NULL ||
+    if (service->info.model_name == NULL || service->slots == NULL || service->works == NULL ||
+        service->working == NULL || service->seen == NULL || service->banned == NULL ||
         weir_sampler_scratch_open(&service->scratch, (size_t)parts->info.n_vocab) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %zu slots", n_slots);
-    if (parts->n_stop_ids > 0) memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
+    if (parts->n_stop_ids > 0)
+        memcpy(service->banned, parts->stop_ids, parts->n_stop_ids * sizeof *service->banned);
     return WEIR_OK;
 }
 
@@ -96,10 +105,13 @@ static weir_sequence *sequence_at(void *user, int32_t i)
     weir_service *const service = user;
     if (i < service->info.n_slots) return &service->slots[i].sequence;
     const int32_t guest = i - service->info.n_slots;
-    return guest < (int32_t)(sizeof service->guests / sizeof *service->guests) ? service->guests[guest] : NULL;
+    return guest < (int32_t)(sizeof service->guests / sizeof *service->guests)
+               ? service->guests[guest]
+               : NULL;
 }
 
-weir_status weir_service_open(weir_service **out, const weir_service_parts *parts, weir_error *error)
+weir_status weir_service_open(weir_service **out, const weir_service_parts *parts,
+                              weir_error *error)
 {
     weir_service *const service = calloc(1, sizeof *service);
     if (service == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the service");
@@ -126,13 +138,18 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     service->info.kv_disk_pages = spec->n_disk_pages;
     service->info.kv_host_pages = spec->n_host_pages;
     service->stats.kv_bytes_total =
-        (int64_t)weir_kv_pool_bytes(spec) + (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * (int64_t)weir_kv_block_room(spec) : 0);
+        (int64_t)weir_kv_pool_bytes(spec) +
+        (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * (int64_t)weir_kv_block_room(spec)
+                       : 0);
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
-        status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger, (size_t)parts->info.recurrent_bytes, error);
+        status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger,
+                                    (size_t)parts->info.recurrent_bytes, error);
     if (status == WEIR_OK)
-        weir_runner_share(parts->runner, &(weir_company){ .prefix = parts->prefix, .running = sequence_at, .user = service });
+        weir_runner_share(
+            parts->runner,
+            &(weir_company){ .prefix = parts->prefix, .running = sequence_at, .user = service });
     if (status == WEIR_OK)
         weir_service_publish(service); /* what is free is known before the first step */
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
@@ -155,7 +172,8 @@ void weir_service_close(weir_service *service)
         pthread_mutex_unlock(&service->lock);
         pthread_join(service->thread, NULL);
     }
-    for (int32_t i = 0; service->slots != NULL && i < service->info.n_slots; i++) weir_sequence_close(&service->slots[i].sequence);
+    for (int32_t i = 0; service->slots != NULL && i < service->info.n_slots; i++)
+        weir_sequence_close(&service->slots[i].sequence);
     weir_sampler_scratch_close(service->scratch);
     free(service->slots);
     free(service->works);
@@ -163,7 +181,8 @@ void weir_service_close(weir_service *service)
     free(service->seen);
     free(service->banned);
     weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS, service->bytes);
-    weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER, service->sampler_bytes);
+    weir_ledger_return(service->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_SAMPLER,
+                       service->sampler_bytes);
     free((void *)service->info.model_name);
     pthread_cond_destroy(&service->idle);
     pthread_cond_destroy(&service->work);
@@ -171,7 +190,8 @@ void weir_service_close(weir_service *service)
     free(service);
 }
 
-void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user), void *user)
+void weir_service_call(weir_service *service, void (*run)(weir_service *service, void *user),
+                       void         *user)
 {
     service_call call = { .run = run, .user = user };
     pthread_mutex_lock(&service->lock);
@@ -184,34 +204,42 @@ void weir_service_call(weir_service *service, void (*run)(weir_service *service,
 }
 
 /* ---- jobs ------------------------------------------------------------------------------------------------ */
-static weir_status check_request(const weir_service *service, const weir_request *request, weir_error *error)
+static weir_status check_request(const weir_service *service, const weir_request *request,
+                                 weir_error *error)
 {
     const weir_service_info *const info = &service->info;
     if (request->n_prompt < 1) return weir_error_set(error, WEIR_EINVAL, "the prompt is empty");
     if (request->n_prompt > info->window)
         return weir_error_set(error, WEIR_EINVAL,
-                              "context_length_exceeded: the prompt of %d tokens exceeds the available context size of %d tokens; shorten "
+                              "context_length_exceeded: the prompt of %d tokens exceeds the "
+                              "available context size of %d tokens; shorten "
                               "it or raise model.context",
                               (int)request->n_prompt, (int)info->window);
     if (request->n_choices < 1 || request->n_choices > info->n_slots)
-        return weir_error_set(error, WEIR_EINVAL, "n is %d, allowed is 1 to %d (batch.max_sequences)", (int)request->n_choices,
-                              (int)info->n_slots);
+        return weir_error_set(error, WEIR_EINVAL,
+                              "n is %d, allowed is 1 to %d (batch.max_sequences)",
+                              (int)request->n_choices, (int)info->n_slots);
     WEIR_TRY(weir_service_check_budget(info, request->n_prompt, request->n_choices, error));
     if (request->kv_budget < 0 || request->n_pinned < 0 || request->n_pinned > request->n_prompt)
-        return weir_error_set(error, WEIR_EINVAL, "kv_budget must not be negative, and no more than the prompt can be protected");
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "kv_budget must not be negative, and no more than the prompt can be protected");
     if (request->n_kept < 0 || request->n_kept >= request->n_prompt ||
-        (request->n_kept > 0 && (!request->cache_prompt || request->want_prompt_logprobs || request->want_embedding)))
+        (request->n_kept > 0 &&
+         (!request->cache_prompt || request->want_prompt_logprobs || request->want_embedding)))
         return weir_error_set(error, WEIR_EINVAL,
-                              "a prompt that goes on from a state has a token behind it, and what was read before is not scored");
+                              "a prompt that goes on from a state has a token behind it, and what "
+                              "was read before is not scored");
     if (request->max_tokens < 0 || request->min_tokens < 0)
         return weir_error_set(error, WEIR_EINVAL, "max_tokens and min_tokens must not be negative");
     if (request->n_top_logprobs < 0 || request->n_top_logprobs > WEIR_TOP_LOGPROBS)
-        return weir_error_set(error, WEIR_EINVAL, "top_logprobs is %d, allowed is 0 to %d", (int)request->n_top_logprobs,
-                              (int)WEIR_TOP_LOGPROBS);
+        return weir_error_set(error, WEIR_EINVAL, "top_logprobs is %d, allowed is 0 to %d",
+                              (int)request->n_top_logprobs, (int)WEIR_TOP_LOGPROBS);
     for (int32_t i = 0; i < request->n_prompt; i++) {
         if (request->prompt[i] < 0 || request->prompt[i] >= info->n_valid_vocab)
-            return weir_error_set(error, WEIR_EINVAL, "token %d at position %d is not in the vocabulary of %d", (int)request->prompt[i],
-                                  (int)i, (int)info->n_valid_vocab);
+            return weir_error_set(error, WEIR_EINVAL,
+                                  "token %d at position %d is not in the vocabulary of %d",
+                                  (int)request->prompt[i], (int)i, (int)info->n_valid_vocab);
     }
     return weir_sampling_check(&request->sampling, (size_t)info->n_valid_vocab, error);
 }
@@ -225,7 +253,8 @@ static void *copy_of(const void *bytes, size_t n)
 
 static bool has_penalties(const weir_sampling *s)
 {
-    return s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f || s->frequency_penalty != 0.0f;
+    return s->repetition_penalty != 1.0f || s->presence_penalty != 0.0f ||
+           s->frequency_penalty != 0.0f;
 }
 
 /* Dense counts, only where a penalty reads them. */
@@ -265,7 +294,8 @@ static weir_status no_memory(const weir_service *service, const weir_request *re
                           (int)request->n_prompt, cap > used ? cap - used : 0, cap);
 }
 
-static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request, weir_error *error)
+static weir_status make_job(weir_job **out, weir_service *service, const weir_request *request,
+                            weir_error *error)
 {
     weir_job *const job = weir_memory_take_zero(1, sizeof *job);
     if (job == NULL) return no_memory(service, request, error);
@@ -273,12 +303,15 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
     job->request = *request;
     job->submitted_ns = weir_clock_ns();
     set_limits(job);
-    job->request.prompt = copy_of(request->prompt, (size_t)request->n_prompt * sizeof *request->prompt);
-    job->request.sampling.bias = copy_of(request->sampling.bias, request->sampling.n_bias * sizeof *request->sampling.bias);
+    job->request.prompt =
+        copy_of(request->prompt, (size_t)request->n_prompt * sizeof *request->prompt);
+    job->request.sampling.bias =
+        copy_of(request->sampling.bias, request->sampling.n_bias * sizeof *request->sampling.bias);
     job->request.cache_salt =
         request->cache_salt != NULL ? weir_memory_text(request->cache_salt) : NULL;
     job->request.session = request->session != NULL ? weir_memory_text(request->session) : NULL;
-    job->request.policy = request->policy != NULL ? copy_of(request->policy, sizeof *request->policy) : NULL;
+    job->request.policy =
+        request->policy != NULL ? copy_of(request->policy, sizeof *request->policy) : NULL;
     job->choices = weir_memory_take_zero((size_t)request->n_choices, sizeof *job->choices);
     weir_status status = WEIR_OK;
     if (job->request.prompt == NULL || job->request.sampling.bias == NULL || job->choices == NULL ||
@@ -315,7 +348,8 @@ static weir_status make_charged_job(weir_job **out, weir_service *service,
     return status;
 }
 
-weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request, weir_error *error)
+weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request,
+                                weir_error *error)
 {
     weir_job *job = NULL;
     WEIR_TRY(check_request(service, request, error));
@@ -326,7 +360,8 @@ weir_status weir_service_submit(weir_service *service, weir_job **out, const wei
     if (service->is_draining || service->is_stopping) {
         status = weir_error_set(error, WEIR_EUNSUPPORTED, "the server is shutting down");
     } else if (service->n_queued >= service->info.queue_limit) {
-        status = weir_error_set(error, WEIR_EFULL, "the queue is full: %d requests are waiting", (int)service->n_queued);
+        status = weir_error_set(error, WEIR_EFULL, "the queue is full: %d requests are waiting",
+                                (int)service->n_queued);
     } else {
         job->serial = service->next_serial++;
         if (service->queue_tail != NULL)
@@ -360,7 +395,8 @@ void weir_job_release(weir_job *job)
     atomic_store(&job->is_cancelled, true);
     pthread_mutex_lock(&service->lock);
     job->is_released = true;
-    job->is_awaited = true; /* whoever looks last frees the job: the engine leaves it to us while we wait */
+    job->is_awaited =
+        true; /* whoever looks last frees the job: the engine leaves it to us while we wait */
     while (job->in_callback && !on_engine_thread) pthread_cond_wait(&service->idle, &service->lock);
     job->is_awaited = false;
     const bool is_over = job->state == JOB_FINISHED;
@@ -370,11 +406,15 @@ void weir_job_release(weir_job *job)
 }
 
 /* ---- state ----------------------------------------------------------------------------------------------- */
-const weir_service_info *weir_service_info_of(const weir_service *service) { return &service->info; }
+const weir_service_info *weir_service_info_of(const weir_service *service)
+{
+    return &service->info;
+}
 
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
 {
-    weir_service *const shared = (weir_service *)service; /* the lock is not part of the state that is read */
+    weir_service *const shared =
+        (weir_service *)service; /* the lock is not part of the state that is read */
     pthread_mutex_lock(&shared->lock);
     *out = shared->stats;
     out->running = shared->n_running;

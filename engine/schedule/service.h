@@ -19,28 +19,35 @@ extern "C" {
 typedef struct weir_service weir_service;
 typedef struct weir_job     weir_job;
 
-typedef enum weir_finish { WEIR_FINISH_NONE, WEIR_FINISH_STOP, WEIR_FINISH_LENGTH, WEIR_FINISH_CANCELED, WEIR_FINISH_ERROR } weir_finish;
+typedef enum weir_finish {
+    WEIR_FINISH_NONE,
+    WEIR_FINISH_STOP,
+    WEIR_FINISH_LENGTH,
+    WEIR_FINISH_CANCELED,
+    WEIR_FINISH_ERROR
+} weir_finish;
 
 typedef enum weir_event_type {
     WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused                                    */
-    WEIR_EVENT_PROMPT,   /* log-probabilities of one prompt token (only with want_prompt_logprobs), in order      */
-    WEIR_EVENT_TOKEN,    /* one answer token of one choice                                                        */
-    WEIR_EVENT_CHOICE,   /* a choice ended: finish; token: the stop id that ended it, -1 otherwise                 */
-    WEIR_EVENT_DONE,     /* last event of the job: usage and times; with status != OK the job failed              */
+    WEIR_EVENT_PROMPT, /* log-probabilities of one prompt token (only with want_prompt_logprobs), in order      */
+    WEIR_EVENT_TOKEN, /* one answer token of one choice                                                        */
+    WEIR_EVENT_CHOICE, /* a choice ended: finish; token: the stop id that ended it, -1 otherwise                 */
+    WEIR_EVENT_DONE, /* last event of the job: usage and times; with status != OK the job failed              */
 } weir_event_type;
 
 enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
 
 /* n_rows, kv_bytes: rows of all choices at their ends, and what KV pages held them; rows that choices share count for each. */
 typedef struct weir_usage {
-    int32_t     n_prompt, n_cached, n_answer; /* n_answer: over all choices */
-    int64_t     n_rows, kv_bytes; /* n_rows: those that stayed */
-    int64_t     n_evicted; /* rows of all choices that are gone, in the mean of layers and heads with a policy, else of those with banks */
+    int32_t n_prompt, n_cached, n_answer; /* n_answer: over all choices */
+    int64_t n_rows, kv_bytes; /* n_rows: those that stayed */
+    int64_t
+        n_evicted; /* rows of all choices that are gone, in the mean of layers and heads with a policy, else of those with banks */
     weir_banks  banks; /* of all choices at their ends */
     int64_t     kv_budget; /* rows that it may keep; 0: no policy */
     const char *kv_policy; /* its name; NULL: none */
     int64_t     queue_ns, prefill_ns, decode_ns, first_token_ns; /* first_token: from submit */
-    int32_t     n_matched; /* prompt tokens that equal the nearest kept text; n_cached may be fewer */
+    int32_t n_matched; /* prompt tokens that equal the nearest kept text; n_cached may be fewer */
     const char *reuse; /* why n_cached is not more, a static text */
 } weir_usage;
 
@@ -53,8 +60,9 @@ typedef struct weir_event {
     int32_t             n_top;
     weir_status         status; /* DONE */
     const char         *message; /* DONE with status != OK */
-    const float        *embedding; /* DONE, if one was asked for and the prompt was computed: [d_model], borrowed during the callback */
-    weir_usage          usage; /* ADMITTED (n_cached) and DONE */
+    const float *
+        embedding; /* DONE, if one was asked for and the prompt was computed: [d_model], borrowed during the callback */
+    weir_usage usage; /* ADMITTED (n_cached) and DONE */
 } weir_event;
 
 /* Returns false to end the choice now (a stop string was found): the engine answers with CHOICE/STOP. */
@@ -67,16 +75,20 @@ typedef struct weir_request {
     int32_t        min_tokens;
     bool           ignore_eos; /* stop ids get -inf instead of ending the answer */
     bool           want_logprobs, want_prompt_logprobs, cache_prompt;
-    bool           want_embedding; /* the mean over the prompt of the hidden state behind the last layer; all of it is computed */
-    int32_t        n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
-    weir_sampling  sampling; /* bias list is copied */
-    const char    *cache_salt; /* NULL: none; copied */
-    int32_t        client; /* whose request it is: clients take turns, whoever has the fewest running goes first */
+    bool
+        want_embedding; /* the mean over the prompt of the hidden state behind the last layer; all of it is computed */
+    int32_t       n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
+    weir_sampling sampling; /* bias list is copied */
+    const char   *cache_salt; /* NULL: none; copied */
+    int32_t
+        client; /* whose request it is: clients take turns, whoever has the fewest running goes first */
     const weir_policy_options *policy; /* NULL: the service's, which may be none; copied */
     int64_t                    kv_budget; /* rows that it keeps; 0: the service's */
     int32_t                    n_pinned; /* so many first rows stay */
-    const char                *session; /* NULL, or the name that the kept text of choice 0 gets (sessions.h); copied */
-    int32_t                    turn_starts[WEIR_TURN_STARTS]; /* prompt positions before which states are worth keeping; 0: none */
+    const char
+        *session; /* NULL, or the name that the kept text of choice 0 gets (sessions.h); copied */
+    int32_t turn_starts
+        [WEIR_TURN_STARTS]; /* prompt positions before which states are worth keeping; 0: none */
     int32_t
         n_kept; /* so many first tokens come from a kept text, as computing them would not give what it holds: without it the job fails */
     weir_event_callback callback;
@@ -91,16 +103,21 @@ typedef struct weir_service_info {
     int32_t     n_slots, queue_limit;
     int64_t     n_parameters, model_bytes;
     int64_t     kv_page_bytes, kv_pages_total; /* page: the largest, where layers differ */
-    int64_t     kv_disk_pages, kv_host_pages; /* of kv_pages_total, at most on disk, and below a device on the host */
-    int64_t     kv_bytes_per_token; /* over all layers and heads, past the sinks */
-    int64_t     kv_sink_pages, kv_bytes_per_sink; /* of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
-    int64_t     kv_open_bytes; /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
-    int64_t     recurrent_bytes; /* per sequence, whatever its length */
-    weir_banks  banks; /* of a sequence without text: layers and slots; n_layers 0: nothing is dropped but by policies */
-    const char *kv_format, *k_format, *v_format, *wide_format; /* borrowed from the engine; see weir_plan */
-    int32_t     wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
-    bool        kv_is_lossy; /* some layer keeps less than 16-bit floats */
-    int64_t     kv_per_request, kv_per_client; /* bytes of KV that may be held at once; 0: no budget */
+    int64_t     kv_disk_pages,
+        kv_host_pages; /* of kv_pages_total, at most on disk, and below a device on the host */
+    int64_t kv_bytes_per_token; /* over all layers and heads, past the sinks */
+    int64_t kv_sink_pages,
+        kv_bytes_per_sink; /* of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
+    int64_t
+        kv_open_bytes; /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
+    int64_t recurrent_bytes; /* per sequence, whatever its length */
+    weir_banks
+        banks; /* of a sequence without text: layers and slots; n_layers 0: nothing is dropped but by policies */
+    const char *kv_format, *k_format, *v_format,
+        *wide_format; /* borrowed from the engine; see weir_plan */
+    int32_t wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
+    bool    kv_is_lossy; /* some layer keeps less than 16-bit floats */
+    int64_t kv_per_request, kv_per_client; /* bytes of KV that may be held at once; 0: no budget */
 } weir_service_info;
 
 /* ---- budgets of KV memory (budget.c) ---- */
@@ -109,15 +126,21 @@ int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows);
 /* Rows that each of n_choices >= 1 may come to hold: the window, or fewer where a budget binds. An answer that reaches it ends with LENGTH. */
 int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices);
 /* EINVAL when the prompt alone does not fit: the text begins with the code kv_budget_exceeded. */
-WEIR_MUST_CHECK weir_status weir_service_check_budget(const weir_service_info *info, int64_t n_prompt, int32_t n_choices,
+WEIR_MUST_CHECK weir_status weir_service_check_budget(const weir_service_info *info,
+                                                      int64_t n_prompt, int32_t n_choices,
                                                       weir_error *error);
 
 /* What an open HTTP connection takes on the account http, for the plan and the server alike: buffers of a request's head and of a reply's,
  * and the server's record. */
-enum { WEIR_REQUEST_LINE_BYTES = 9 << 10, WEIR_REPLY_HEADER_BYTES = 4 << 10, WEIR_CONNECTION_RECORD = 4 << 10 };
+enum {
+    WEIR_REQUEST_LINE_BYTES = 9 << 10,
+    WEIR_REPLY_HEADER_BYTES = 4 << 10,
+    WEIR_CONNECTION_RECORD = 4 << 10
+};
 static inline size_t weir_connection_bytes(size_t header_limit)
 {
-    return header_limit + WEIR_REQUEST_LINE_BYTES + WEIR_REPLY_HEADER_BYTES + WEIR_CONNECTION_RECORD;
+    return header_limit + WEIR_REQUEST_LINE_BYTES + WEIR_REPLY_HEADER_BYTES +
+           WEIR_CONNECTION_RECORD;
 }
 
 typedef struct weir_service_stats { /* a consistent copy, any thread */
@@ -128,28 +151,35 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t    preemptions; /* times a sequence gave its pages back, to be computed again */
     int64_t    evicted_tokens; /* rows that a policy dropped for good */
     weir_banks banks; /* its counts alone: of all texts that ended */
-    int64_t    kv_disk_pages_used, kv_host_pages_used; /* of kv_pages_used and kept texts, on disk, and below a device on the host */
-    int64_t    kv_bytes_out, kv_bytes_back,
+    int64_t    kv_disk_pages_used,
+        kv_host_pages_used; /* of kv_pages_used and kept texts, on disk, and below a device on the host */
+    int64_t kv_bytes_out, kv_bytes_back,
         kv_bytes_read; /* to and from the tiers below since opening: gone there, come back, read where they are */
     int64_t kv_write_errors, kv_read_errors;
-    int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
-    int64_t kept_cut_texts, kept_cut_tokens; /* texts that a KV policy watched, which are continued whole */
+    int64_t kept_tokens, kept_states,
+        dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
+    int64_t kept_cut_texts,
+        kept_cut_tokens; /* texts that a KV policy watched, which are continued whole */
     int64_t unsaved_tokens; /* of dropped_tokens, in no session file */
-    int64_t saved_texts, saved_tokens, save_failures, saves_given_up; /* because memory was short: in files; not; memory was needed first */
+    int64_t saved_texts, saved_tokens, save_failures,
+        saves_given_up; /* because memory was short: in files; not; memory was needed first */
     int64_t replaced_texts; /* files that gave way to newer ones */
-    int64_t found_texts, found_tokens; /* files that came back because a prompt began like them, and what of the prompt they held */
+    int64_t found_texts,
+        found_tokens; /* files that came back because a prompt began like them, and what of the prompt they held */
     int64_t kept_bytes; /* of pages that only they hold: others get them when they need them */
 } weir_service_stats;
 
 typedef struct weir_service_sequence { /* one that has a slot */
-    int64_t     job;
-    int32_t     choice, tokens; /* tokens: those whose rows are in memory */
-    int32_t     client;
-    int64_t     bytes; /* pages (shared ones count for each), open rows, state, ids, table */
-    int64_t     kv_bytes, kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
+    int64_t job;
+    int32_t choice, tokens; /* tokens: those whose rows are in memory */
+    int32_t client;
+    int64_t bytes; /* pages (shared ones count for each), open rows, state, ids, table */
+    int64_t kv_bytes,
+        kv_claim; /* of `bytes`, pages and open rows; what it counts with for its client's budget */
     const char *kv_policy; /* its name; NULL: every row stays */
-    int64_t     kv_budget, n_live, n_evicted, policy_bytes; /* rows in the mean of layers and heads; what the request's policy takes */
-    weir_banks  banks;
+    int64_t     kv_budget, n_live, n_evicted,
+        policy_bytes; /* rows in the mean of layers and heads; what the request's policy takes */
+    weir_banks banks;
 } weir_service_sequence;
 
 /* How requests may let go of rows (engine/kv/keeping.h). */
@@ -175,7 +205,8 @@ typedef struct weir_service_parts {
 } weir_service_parts;
 
 /* Opens the slots and starts the engine thread. */
-WEIR_MUST_CHECK weir_status weir_service_open(weir_service **out, const weir_service_parts *parts, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_service_open(weir_service **out, const weir_service_parts *parts,
+                                              weir_error *error);
 /* Cancels what runs, ends the thread. Jobs must have been released. */
 void weir_service_close(weir_service *service);
 
@@ -184,12 +215,15 @@ size_t weir_service_bytes(int32_t n_slots);
 
 /* EFULL: the queue is full (429). ENOMEM: memory.host has no room for it now (503). EINVAL: prompt longer than the window (text holds both phrases of spec/serving.md 2.6) or than a budget allows, or bad numbers.
  * EUNSUPPORTED while draining (503). The job lives until weir_job_release, also after DONE. */
-WEIR_MUST_CHECK weir_status weir_service_submit(weir_service *service, weir_job **out, const weir_request *request, weir_error *error);
-void                        weir_job_cancel(weir_job *job); /* any thread; DONE with ECANCELED follows unless it was done */
-void                        weir_job_release(weir_job *job); /* cancels if still running; no callback comes after it returned */
+WEIR_MUST_CHECK weir_status weir_service_submit(weir_service *service, weir_job **out,
+                                                const weir_request *request, weir_error *error);
+void                        weir_job_cancel(
+                           weir_job *job); /* any thread; DONE with ECANCELED follows unless it was done */
+void weir_job_release(
+    weir_job *job); /* cancels if still running; no callback comes after it returned */
 
 const weir_service_info *weir_service_info_of(const weir_service *service);
-void                     weir_service_stats_of(const weir_service *service, weir_service_stats *out);
+void weir_service_stats_of(const weir_service *service, weir_service_stats *out);
 /* The sequences in the batch after the last step, at most n_slots of them. Returns how many. Any thread. */
 int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequence *out);
 /* No new jobs; returns when all ended or the deadline passed (then the rest is cancelled). */

@@ -10,24 +10,29 @@ static bool take(weir_sessions *s, bool is_held)
 {
     session_carrier *const own = &s->own;
     if (!is_held) return false;
-    memcpy(own->sequence.tokens, own->cut.tokens, (size_t)own->cut.n_tokens * sizeof *own->cut.tokens);
+    memcpy(own->sequence.tokens, own->cut.tokens,
+           (size_t)own->cut.n_tokens * sizeof *own->cut.tokens);
     own->sequence.n_tokens = own->sequence.n_computed = own->cut.n_tokens;
     (void)strcpy(own->salt, own->cut.salt);
     (void)strcpy(own->name, own->cut.name);
     if (own->cut.recurrent != NULL)
-        own->marks[own->n_marks++] = (weir_prefix_mark){ own->cut.n_tokens, (float *)(uintptr_t)own->cut.recurrent }; /* only read */
+        own->marks[own->n_marks++] =
+            (weir_prefix_mark){ own->cut.n_tokens,
+                                (float *)(uintptr_t)own->cut.recurrent }; /* only read */
     own->is_cut = true;
     return true;
 }
 
 bool session_take_cut(weir_sessions *sessions, const weir_cut_wish *wish)
 {
-    return take(sessions, weir_prefix_hold_cut(sessions->service->prefix, wish, &sessions->own.sequence, &sessions->own.cut));
+    return take(sessions, weir_prefix_hold_cut(sessions->service->prefix, wish,
+                                               &sessions->own.sequence, &sessions->own.cut));
 }
 
 bool session_take_next_cut(weir_sessions *sessions, uint64_t *use)
 {
-    return take(sessions, weir_prefix_hold_next_cut(sessions->service->prefix, use, &sessions->own.sequence, &sessions->own.cut));
+    return take(sessions, weir_prefix_hold_next_cut(sessions->service->prefix, use,
+                                                    &sessions->own.sequence, &sessions->own.cut));
 }
 
 void session_let_go_cut(weir_sessions *sessions)
@@ -78,7 +83,8 @@ static weir_status parse_policy(weir_policy_options *out, const char *text, weir
 }
 
 /* Layers that no policy touches have all rows, the others what their state says. */
-static bool are_rows_right(const arrival *a, const weir_policy *policy, const weir_policy_state *state, int64_t *n_rows, int32_t n_tokens)
+static bool are_rows_right(const arrival *a, const weir_policy *policy,
+                           const weir_policy_state *state, int64_t *n_rows, int32_t n_tokens)
 {
     const weir_service_policy *const here = a->sessions->service->policy;
     const weir_kv_spec *const        spec = weir_kv_store_spec(a->sessions->service->store);
@@ -98,15 +104,20 @@ static bool are_rows_right(const arrival *a, const weir_policy *policy, const we
     return weir_policy_fits(policy, state, n_rows, n_tokens);
 }
 
-static weir_status check_state(const arrival *a, const weir_policy *policy, int32_t n_tokens, weir_error *error)
+static weir_status check_state(const arrival *a, const weir_policy *policy, int32_t n_tokens,
+                               weir_error *error)
 {
     const weir_policy_shape *const shape = &a->sessions->service->policy->shape;
     weir_policy_state *const       state = weir_memory_take(weir_policy_state_bytes(policy));
-    int64_t *const                 n_rows = weir_memory_take((size_t)(shape->n_layers * shape->n_kv_heads) * sizeof *n_rows);
-    weir_status                    status = state != NULL && n_rows != NULL ? WEIR_OK : no_memory(a->sessions, error);
-    if (status == WEIR_OK) status = weir_policy_load(policy, state, a->cut.state, a->cut.state_bytes, error);
+    int64_t *const                 n_rows =
+        weir_memory_take((size_t)(shape->n_layers * shape->n_kv_heads) * sizeof *n_rows);
+    weir_status status = state != NULL && n_rows != NULL ? WEIR_OK : no_memory(a->sessions, error);
+    if (status == WEIR_OK)
+        status = weir_policy_load(policy, state, a->cut.state, a->cut.state_bytes, error);
     if (status == WEIR_OK && !are_rows_right(a, policy, state, n_rows, n_tokens))
-        status = weir_error_set(error, WEIR_EFORMAT, "what its KV policy remembers is of other rows than those that the file holds");
+        status = weir_error_set(
+            error, WEIR_EFORMAT,
+            "what its KV policy remembers is of other rows than those that the file holds");
     weir_memory_give(n_rows);
     weir_memory_give(state);
     return status;
@@ -124,18 +135,20 @@ static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *
     shape.max_rows = n_tokens + 1;
     shape.n_pinned = a->cut.past.n_pinned;
     weir_status status = parse_policy(&options, a->cut.policy, &why);
-    if (status == WEIR_OK) status = weir_policy_open(&policy, &options, &shape, here->calibration, &why);
+    if (status == WEIR_OK)
+        status = weir_policy_open(&policy, &options, &shape, here->calibration, &why);
     if (status == WEIR_OK) status = weir_policy_check_budget(policy, a->cut.past.budget, &why);
     if (status != WEIR_OK) {
         weir_policy_close(policy);
-        return weir_error_set(error, status == WEIR_ENOMEM ? status : WEIR_EMISMATCH, "its KV policy cannot be had here: %s", why.text);
+        return weir_error_set(error, status == WEIR_ENOMEM ? status : WEIR_EMISMATCH,
+                              "its KV policy cannot be had here: %s", why.text);
     }
     weir_policy_digest(policy, digest);
     if (memcmp(digest, a->cut.past.policy, sizeof digest) != 0)
-        status = weir_error_set(
-            error, WEIR_EMISMATCH,
-            "made with the KV policy %s on another model, with other statistics, or by a program in which it decides otherwise",
-            weir_policy_name(&options));
+        status = weir_error_set(error, WEIR_EMISMATCH,
+                                "made with the KV policy %s on another model, with other "
+                                "statistics, or by a program in which it decides otherwise",
+                                weir_policy_name(&options));
     else
         status = check_state(a, policy, n_tokens, error);
     weir_policy_close(policy);
@@ -150,15 +163,21 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
     int32_t                          places[WEIR_SESSION_STATES];
     WEIR_TRY(weir_session_check(reader, &s->identity, error));
     if (s->service->policy == NULL)
-        return weir_error_set(error, WEIR_EMISMATCH, "session %s lost rows to the KV policy %s, and this model has none that could go",
-                              s->own.name, header->identity.policy);
+        return weir_error_set(
+            error, WEIR_EMISMATCH,
+            "session %s lost rows to the KV policy %s, and this model has none that could go",
+            s->own.name, header->identity.policy);
     if (header->n_tokens > s->service->info.window)
-        return weir_error_set(error, WEIR_EFULL, "the session has %d tokens, the window here is %d; raise model.context",
-                              (int)header->n_tokens, (int)s->service->info.window);
-    a->head_rows = weir_memory_take((size_t)(spec->n_layers * spec->n_kv_heads) * sizeof *a->head_rows);
+        return weir_error_set(
+            error, WEIR_EFULL,
+            "the session has %d tokens, the window here is %d; raise model.context",
+            (int)header->n_tokens, (int)s->service->info.window);
+    a->head_rows =
+        weir_memory_take((size_t)(spec->n_layers * spec->n_kv_heads) * sizeof *a->head_rows);
     a->policy = weir_memory_take(header->policy_bytes + 1);
     a->recurrent = header->n_states > 0 ? weir_memory_take((size_t)s->identity.state_bytes) : NULL;
-    if (a->head_rows == NULL || a->policy == NULL || (header->n_states > 0 && a->recurrent == NULL)) return no_memory(s, error);
+    if (a->head_rows == NULL || a->policy == NULL || (header->n_states > 0 && a->recurrent == NULL))
+        return no_memory(s, error);
     WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
     WEIR_TRY(session_read_salt(s, reader, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
@@ -166,7 +185,9 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
     WEIR_TRY(weir_session_read_policy(reader, &a->cut, a->policy, error));
     weir_error        why = { 0 };
     const weir_status status = check_policy(a, header->n_tokens, &why);
-    return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "session %s: %s", s->own.name, why.text);
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(error, status, "session %s: %s", s->own.name, why.text);
 }
 
 static weir_kv_pages pages_of(const weir_kv_spec *spec, const int32_t *head_rows)
@@ -190,10 +211,15 @@ static void make_place(weir_service *service, void *user)
     const weir_kv_pages       pages = pages_of(spec, a->head_rows);
     const int64_t             heads = weir_kv_pages_for(spec, 1);
     a->status = WEIR_EFULL;
-    if (!weir_saver_makes_room(s->saver, service, pages) || !weir_prefix_reclaim(service->prefix, pages)) return;
-    a->status = weir_runner_make_room(service->runner, service->store, (pages.others + heads - 1) / heads, &a->error);
+    if (!weir_saver_makes_room(s->saver, service, pages) ||
+        !weir_prefix_reclaim(service->prefix, pages))
+        return;
+    a->status = weir_runner_make_room(service->runner, service->store,
+                                      (pages.others + heads - 1) / heads, &a->error);
     if (a->status != WEIR_OK) return;
-    do a->status = weir_kv_reserve_cut(&s->own.sequence.table, service->store, a->head_rows); /* pages of one size may be missing */
+    do
+        a->status = weir_kv_reserve_cut(&s->own.sequence.table, service->store,
+                                        a->head_rows); /* pages of one size may be missing */
     while (a->status == WEIR_EFULL && weir_prefix_drop_cut(service->prefix));
 }
 
@@ -202,11 +228,14 @@ static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir
     weir_kv_table *const table = &a->sessions->own.sequence.table;
     float *const         states[] = { a->recurrent };
     WEIR_TRY(weir_session_read_states(reader, states, error));
-    if (a->recurrent != NULL && !weir_runner_is_state(a->sessions->service->runner, a->recurrent, weir_session_header_of(reader)->n_tokens))
-        return weir_error_set(error, WEIR_EFORMAT, "session %s: its state is none that the model leaves", a->sessions->own.name);
+    if (a->recurrent != NULL && !weir_runner_is_state(a->sessions->service->runner, a->recurrent,
+                                                      weir_session_header_of(reader)->n_tokens))
+        return weir_error_set(error, WEIR_EFORMAT,
+                              "session %s: its state is none that the model leaves",
+                              a->sessions->own.name);
     WEIR_TRY(weir_session_read_open(reader, table->open_memory, error));
-    return weir_session_read_cut_pages(reader, table->pages, table->capacity, a->head_rows, weir_kv_store_spec(a->sessions->service->store),
-                                       error);
+    return weir_session_read_cut_pages(reader, table->pages, table->capacity, a->head_rows,
+                                       weir_kv_store_spec(a->sessions->service->store), error);
 }
 
 static void take_in(weir_service *service, void *user)
@@ -240,22 +269,29 @@ static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *
     s->own.sequence.n_tokens = n;
     weir_service_call(s->service, make_place, a);
     if (a->status != WEIR_OK)
-        return weir_error_set(error, a->status, "no room for the rows of session %s beside what runs now%s%s; try later, or raise %s",
-                              s->own.name, a->error.text[0] != '\0' ? ": " : "", a->error.text, weir_kv_store_budget(s->service->store));
+        return weir_error_set(
+            error, a->status,
+            "no room for the rows of session %s beside what runs now%s%s; try later, or raise %s",
+            s->own.name, a->error.text[0] != '\0' ? ": " : "", a->error.text,
+            weir_kv_store_budget(s->service->store));
     const weir_status status = read_rows(a, reader, error);
     weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, a);
     if (status == WEIR_OK && a->reason != NULL)
-        return weir_error_set(error, WEIR_EFULL, "session %s of %d tokens is not kept: %s", s->own.name, (int)n, a->reason);
+        return weir_error_set(error, WEIR_EFULL, "session %s of %d tokens is not kept: %s",
+                              s->own.name, (int)n, a->reason);
     return status;
 }
 
-weir_status session_restore_cut(weir_sessions *sessions, weir_session_reader *reader, weir_session_result *result, weir_error *error)
+weir_status session_restore_cut(weir_sessions *sessions, weir_session_reader *reader,
+                                weir_session_result *result, weir_error *error)
 {
     const weir_session_header *const header = weir_session_header_of(reader);
     arrival                          a = { .sessions = sessions };
     const weir_status                status = restore(&a, reader, error);
     if (status != WEIR_OK) weir_service_call(sessions->service, throw_away, &a);
-    if (status == WEIR_OK) *result = (weir_session_result){ .n_tokens = header->n_tokens, .n_bytes = (int64_t)header->bytes };
+    if (status == WEIR_OK)
+        *result = (weir_session_result){ .n_tokens = header->n_tokens,
+                                         .n_bytes = (int64_t)header->bytes };
     weir_memory_give(a.recurrent);
     weir_memory_give(a.policy);
     weir_memory_give(a.head_rows);

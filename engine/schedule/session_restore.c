@@ -19,18 +19,25 @@ typedef struct room { /* what one call wants */
     weir_error     error;
 } room;
 
-static bool is_tiered(const weir_sessions *s) { return weir_kv_cold_pages(weir_kv_store_spec(s->service->store)) > 0; }
+static bool is_tiered(const weir_sessions *s)
+{
+    return weir_kv_cold_pages(weir_kv_store_spec(s->service->store)) > 0;
+}
 
 /* Of a text that is restored beside a disk, at a time: what running sequences can spare for sure. */
 static int64_t piece_rows(const weir_sessions *s)
 {
     enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);
-    const int64_t             blocks = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) / weir_kv_pages_for(spec, 1);
-    const int64_t             least =
-        weir_tiers_least_blocks(s->service->info.n_slots + 1, s->service->chunk, weir_runner_limits_of(s->service->runner)->hot);
+    const int64_t blocks = (spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages) /
+                           weir_kv_pages_for(spec, 1);
+    const int64_t least = weir_tiers_least_blocks(s->service->info.n_slots + 1, s->service->chunk,
+                                                  weir_runner_limits_of(s->service->runner)->hot);
     const int64_t wanted = LEAST_BLOCKS + (blocks - least) / 2;
-    return (wanted < LEAST_BLOCKS ? LEAST_BLOCKS : wanted < MOST_BLOCKS ? wanted : MOST_BLOCKS) * WEIR_PAGE_TOKENS;
+    return (wanted < LEAST_BLOCKS  ? LEAST_BLOCKS
+            : wanted < MOST_BLOCKS ? wanted
+                                   : MOST_BLOCKS) *
+           WEIR_PAGE_TOKENS;
 }
 
 /* Pages for so many rows: what was read before is whole, and may move. */
@@ -39,11 +46,14 @@ static void grow(weir_service *service, void *user)
     room *const          r = user;
     weir_sequence *const sequence = &r->sessions->own.sequence;
     if (is_tiered(r->sessions)) {
-        weir_kv_commit(&sequence->table, sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows);
+        weir_kv_commit(&sequence->table,
+                       sequence->table.n_pages * WEIR_PAGE_TOKENS - sequence->table.n_rows);
         const int64_t       end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        const weir_kv_pages pages = weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
-        r->status = weir_runner_make_room(service->runner, service->store,
-                                          pages.others / weir_kv_pages_for(weir_kv_store_spec(service->store), 1), &r->error);
+        const weir_kv_pages pages =
+            weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
+        r->status = weir_runner_make_room(
+            service->runner, service->store,
+            pages.others / weir_kv_pages_for(weir_kv_store_spec(service->store), 1), &r->error);
         if (r->status != WEIR_OK) return;
     }
     r->status = weir_kv_reserve(&sequence->table, service->store, r->rows - sequence->table.n_rows);
@@ -59,9 +69,12 @@ static void make_place(weir_service *service, void *user)
 {
     room *const          r = user;
     weir_sessions *const s = r->sessions;
-    const weir_kv_pages  pages = pages_of_text(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
+    const weir_kv_pages  pages =
+        pages_of_text(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
     r->status = WEIR_EFULL;
-    if (!weir_saver_makes_room(s->saver, service, pages) || !weir_prefix_reclaim(service->prefix, pages)) return;
+    if (!weir_saver_makes_room(s->saver, service, pages) ||
+        !weir_prefix_reclaim(service->prefix, pages))
+        return;
     r->rows = s->own.sequence.n_tokens;
     if (is_tiered(s) && r->rows > piece_rows(s)) r->rows = piece_rows(s);
     grow(service, r);
@@ -88,9 +101,11 @@ static void take_in(weir_service *service, void *user)
     weir_sessions *const s = user;
     weir_kv_commit(&s->own.sequence.table, s->own.sequence.n_tokens - s->own.sequence.table.n_rows);
     s->own.sequence.n_computed = s->own.sequence.n_tokens;
-    (void)weir_prefix_keep(service->prefix, &s->own.sequence, s->own.salt, s->own.marks, s->own.n_marks, false);
+    (void)weir_prefix_keep(service->prefix, &s->own.sequence, s->own.salt, s->own.marks,
+                           s->own.n_marks, false);
     weir_prefix_name(service->prefix, &s->own.sequence, s->own.salt, s->own.name);
-    weir_prefix_tried(service->prefix, s->own.sequence.tokens, s->own.sequence.n_tokens, s->own.sequence.n_tokens, s->own.salt);
+    weir_prefix_tried(service->prefix, s->own.sequence.tokens, s->own.sequence.n_tokens,
+                      s->own.sequence.n_tokens, s->own.salt);
     s->own.n_marks = 0;
     weir_sequence_clear(&s->own.sequence);
 }
@@ -98,27 +113,33 @@ static void take_in(weir_service *service, void *user)
 static void throw_away(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    for (int32_t i = 0; i < s->own.n_marks; i++) weir_prefix_give_back(service->prefix, s->own.marks[i].state);
+    for (int32_t i = 0; i < s->own.n_marks; i++)
+        weir_prefix_give_back(service->prefix, s->own.marks[i].state);
     s->own.n_marks = 0;
     weir_sequence_clear(&s->own.sequence);
 }
 
 /* ---- reading ---- */
-weir_status session_read_salt(weir_sessions *sessions, weir_session_reader *reader, weir_error *error)
+weir_status session_read_salt(weir_sessions *sessions, weir_session_reader *reader,
+                              weir_error *error)
 {
     WEIR_TRY(weir_session_read_salt(reader, sessions->own.salt, error));
-    if (sessions->read_salt != NULL) (void)snprintf(sessions->own.salt, sizeof sessions->own.salt, "%s", sessions->read_salt);
+    if (sessions->read_salt != NULL)
+        (void)snprintf(sessions->own.salt, sizeof sessions->own.salt, "%s", sessions->read_salt);
     return WEIR_OK;
 }
 
-static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int32_t *places, weir_error *error)
+static weir_status read_text(weir_sessions *s, weir_session_reader *reader, int32_t *places,
+                             weir_error *error)
 {
     const int32_t n = weir_session_header_of(reader)->n_tokens;
     WEIR_TRY(weir_session_check(reader, &s->identity, error));
     const int64_t n_all = (int64_t)n + weir_session_header_of(reader)->form.n_rest;
     if (n_all > s->service->info.window)
-        return weir_error_set(error, WEIR_EFULL, "the session has %" PRId64 " tokens, the window here is %d; raise model.context", n_all,
-                              (int)s->service->info.window);
+        return weir_error_set(error, WEIR_EFULL,
+                              "the session has %" PRId64
+                              " tokens, the window here is %d; raise model.context",
+                              n_all, (int)s->service->info.window);
     WEIR_TRY(weir_session_read_tokens(reader, s->own.sequence.tokens, s->n_vocab, error));
     WEIR_TRY(session_read_salt(s, reader, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
@@ -131,25 +152,29 @@ static weir_status read_pages(weir_sessions *s, weir_session_reader *reader, wei
 {
     const weir_kv_spec *const  spec = weir_kv_store_spec(s->service->store);
     const weir_kv_table *const table = &s->own.sequence.table;
-    if (!is_tiered(s)) return weir_session_read_pages(reader, table->pages, table->capacity, spec, error);
+    if (!is_tiered(s))
+        return weir_session_read_pages(reader, table->pages, table->capacity, spec, error);
     const int64_t n = s->own.sequence.n_tokens;
     int64_t       first = 0;
     for (;;) {
         const int64_t end = table->n_pages;
-        WEIR_TRY(weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end, error));
+        WEIR_TRY(weir_session_read_blocks(reader, table->pages, table->capacity, spec, first, end,
+                                          error));
         if (end * WEIR_PAGE_TOKENS >= n) return WEIR_OK;
         const int64_t rows = end * WEIR_PAGE_TOKENS + piece_rows(s);
         room          r = { .sessions = s, .rows = rows < n ? rows : n };
         weir_service_call(s->service, grow, &r);
         if (r.status != WEIR_OK)
-            return weir_error_set(error, r.status, "no room for the %d tokens of session %s: %s", (int)n, s->own.name,
-                                  r.error.text[0] != '\0' ? r.error.text : "others took it; try later");
+            return weir_error_set(
+                error, r.status, "no room for the %d tokens of session %s: %s", (int)n, s->own.name,
+                r.error.text[0] != '\0' ? r.error.text : "others took it; try later");
         first = end;
     }
 }
 
 /* The last states of the file go to the slots; those before them pass through the first. */
-static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, const int32_t *places, weir_error *error)
+static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, const int32_t *places,
+                               weir_error *error)
 {
     const int32_t n = weir_session_header_of(reader)->n_states, skipped = n - s->own.n_marks;
     float        *states[WEIR_SESSION_STATES];
@@ -158,8 +183,10 @@ static weir_status read_memory(weir_sessions *s, weir_session_reader *reader, co
     WEIR_TRY(session_read_states(s, reader, states, error));
     for (int32_t i = 0; i < s->own.n_marks; i++) {
         if (!weir_runner_is_state(s->service->runner, s->own.marks[i].state, s->own.marks[i].at))
-            return weir_error_set(error, WEIR_EFORMAT, "session %s: its state after token %d is none that the model leaves", s->own.name,
-                                  (int)s->own.marks[i].at);
+            return weir_error_set(
+                error, WEIR_EFORMAT,
+                "session %s: its state after token %d is none that the model leaves", s->own.name,
+                (int)s->own.marks[i].at);
     }
     return read_pages(s, reader, error);
 }
@@ -168,7 +195,8 @@ static void look_for(weir_service *service, void *user)
 {
     room *const                r = user;
     const weir_sequence *const sequence = &r->sessions->own.sequence;
-    r->rows = weir_prefix_reach(service->prefix, sequence->tokens, sequence->n_tokens, r->sessions->own.salt);
+    r->rows = weir_prefix_reach(service->prefix, sequence->tokens, sequence->n_tokens,
+                                r->sessions->own.salt);
 }
 
 /* A state is asked again and again: mostly it is there. */
@@ -180,14 +208,16 @@ static bool is_there(weir_sessions *s)
     return r.rows >= s->own.sequence.n_tokens;
 }
 
-static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, weir_session_result *result, weir_error *error)
+static weir_status restore_from(weir_sessions *s, weir_session_reader *reader,
+                                weir_session_result *result, weir_error *error)
 {
     int32_t                          places[WEIR_SESSION_STATES];
     const weir_session_header *const header = weir_session_header_of(reader);
     weir_status                      status = read_text(s, reader, places, error);
     room                             r = { .sessions = s, .n_states = header->n_states };
     if (status == WEIR_OK && is_there(s)) {
-        *result = (weir_session_result){ .n_tokens = header->n_tokens, .n_bytes = (int64_t)header->bytes };
+        *result = (weir_session_result){ .n_tokens = header->n_tokens,
+                                         .n_bytes = (int64_t)header->bytes };
         weir_service_call(s->service, throw_away, s);
         return WEIR_OK;
     }
@@ -195,17 +225,23 @@ static weir_status restore_from(weir_sessions *s, weir_session_reader *reader, w
         weir_service_call(s->service, make_place, &r);
         status = r.status;
         if (status != WEIR_OK)
-            (void)weir_error_set(error, status, "no room for the %d tokens of session %s beside what runs now; try later, or raise %s",
-                                 (int)header->n_tokens, s->own.name, weir_kv_store_budget(s->service->store));
+            (void)weir_error_set(error, status,
+                                 "no room for the %d tokens of session %s beside what runs now; "
+                                 "try later, or raise %s",
+                                 (int)header->n_tokens, s->own.name,
+                                 weir_kv_store_budget(s->service->store));
     }
     if (status == WEIR_OK) status = read_memory(s, reader, places, error);
     weir_service_call(s->service, status == WEIR_OK ? take_in : throw_away, s);
-    if (status == WEIR_OK) *result = (weir_session_result){ .n_tokens = header->n_tokens, .n_bytes = (int64_t)header->bytes };
+    if (status == WEIR_OK)
+        *result = (weir_session_result){ .n_tokens = header->n_tokens,
+                                         .n_bytes = (int64_t)header->bytes };
     return status;
 }
 
 /* name: "" for a text without one. */
-static weir_status restore_file(weir_sessions *s, const char *path, const char *name, weir_session_result *result, weir_error *error)
+static weir_status restore_file(weir_sessions *s, const char *path, const char *name,
+                                weir_session_result *result, weir_error *error)
 {
     weir_session_reader *reader = NULL;
     WEIR_TRY(weir_session_open(&reader, path, error));
@@ -215,23 +251,29 @@ static weir_status restore_file(weir_sessions *s, const char *path, const char *
     if (header->is_automatic) s->own.name[0] = '\0';
     const weir_status status =
         weir_session_has_form(header) && s->read_salt == NULL
-            ? weir_error_set(error, WEIR_EUNSUPPORTED, "%s: a state of a database, and no session: `weir db query` goes on from it", path)
+            ? weir_error_set(
+                  error, WEIR_EUNSUPPORTED,
+                  "%s: a state of a database, and no session: `weir db query` goes on from it",
+                  path)
         : header->is_cut ? session_restore_cut(s, reader, result, error)
                          : restore_from(s, reader, result, error);
     weir_session_close(reader);
     return status;
 }
 
-weir_status session_restore_named(weir_sessions *s, const char *name, weir_session_result *result, weir_error *error)
+weir_status session_restore_named(weir_sessions *s, const char *name, weir_session_result *result,
+                                  weir_error *error)
 {
     session_path path;
     WEIR_TRY(session_path_of(path, s, name, error));
     const weir_status status = restore_file(s, path, name, result, error);
-    return status == WEIR_ENOTFOUND ? weir_error_set(error, status, "there is no session %s", name) : status;
+    return status == WEIR_ENOTFOUND ? weir_error_set(error, status, "there is no session %s", name)
+                                    : status;
 }
 
 /* ---- those that are asked for ---- */
-weir_status weir_sessions_restore(weir_sessions *sessions, const char *name, weir_session_result *result, weir_error *error)
+weir_status weir_sessions_restore(weir_sessions *sessions, const char *name,
+                                  weir_session_result *result, weir_error *error)
 {
     const int64_t start = weir_clock_ns();
     WEIR_TRY(session_begin(sessions, error));
@@ -241,11 +283,13 @@ weir_status weir_sessions_restore(weir_sessions *sessions, const char *name, wei
     return status;
 }
 
-weir_status weir_sessions_read(weir_sessions *sessions, const char *path, const char *salt, weir_session_result *result, weir_error *error)
+weir_status weir_sessions_read(weir_sessions *sessions, const char *path, const char *salt,
+                               weir_session_result *result, weir_error *error)
 {
     const int64_t start = weir_clock_ns();
     if (salt != NULL && (salt[0] == '\0' || strlen(salt) > WEIR_PREFIX_SALT))
-        return weir_error_set(error, WEIR_EINVAL, "a salt has 1 to %d bytes", (int)WEIR_PREFIX_SALT);
+        return weir_error_set(error, WEIR_EINVAL, "a salt has 1 to %d bytes",
+                              (int)WEIR_PREFIX_SALT);
     (void)pthread_mutex_lock(&sessions->lock);
     sessions->read_salt = salt;
     const weir_status status = restore_file(sessions, path, "", result, error);
@@ -264,7 +308,8 @@ typedef struct question { /* is a text of this name kept? */
 static void answer(weir_service *service, void *user)
 {
     question *const q = user;
-    q->is_kept = weir_prefix_has_name(service->prefix, q->name) || weir_prefix_has_cut_name(service->prefix, q->name);
+    q->is_kept = weir_prefix_has_name(service->prefix, q->name) ||
+                 weir_prefix_has_cut_name(service->prefix, q->name);
 }
 
 weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error)
@@ -273,7 +318,8 @@ weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir
     weir_session_result result;
     (void)pthread_mutex_lock(&sessions->lock);
     weir_service_call(sessions->service, answer, &q);
-    const weir_status status = q.is_kept ? WEIR_OK : session_restore_named(sessions, name, &result, error);
+    const weir_status status =
+        q.is_kept ? WEIR_OK : session_restore_named(sessions, name, &result, error);
     (void)pthread_mutex_unlock(&sessions->lock);
     return status == WEIR_ENOTFOUND ? WEIR_OK : status;
 }
@@ -281,7 +327,8 @@ weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir
 /* ---- the most recent ones ---- */
 static int by_age(const void *a, const void *b)
 {
-    const int64_t left = ((const weir_session_info *)a)->changed_ns, right = ((const weir_session_info *)b)->changed_ns;
+    const int64_t left = ((const weir_session_info *)a)->changed_ns,
+                  right = ((const weir_session_info *)b)->changed_ns;
     return (left > right) - (left < right);
 }
 
@@ -296,9 +343,12 @@ static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
         const weir_session_info info = list[i];
         const weir_kv_pages     wanted = pages_of_text(spec, info.n_tokens);
         if (info.problem != WEIR_OK)
-            weir_log(WEIR_LOG_WARNING, "session %s is left alone: %s; `weir session list` says more", info.name,
+            weir_log(WEIR_LOG_WARNING,
+                     "session %s is left alone: %s; `weir session list` says more", info.name,
                      weir_status_text(info.problem));
-        if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) || info.n_tokens > s->service->info.window) continue;
+        if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) ||
+            info.n_tokens > s->service->info.window)
+            continue;
         pages.sinks -= wanted.sinks;
         pages.others -= wanted.others;
         list[i] = list[--first];
@@ -317,7 +367,8 @@ int32_t weir_sessions_restore_recent(weir_sessions *sessions)
         weir_log(WEIR_LOG_WARNING, "no session is restored: %s", error.text);
         return 0;
     }
-    for (size_t i = n > 0 ? choose(sessions, list, n) : 0; i < n; i++) { /* the newest last: it is the last to be dropped */
+    for (size_t i = n > 0 ? choose(sessions, list, n) : 0; i < n;
+         i++) { /* the newest last: it is the last to be dropped */
         weir_session_result result;
         if (weir_sessions_restore(sessions, list[i].name, &result, &error) == WEIR_OK)
             n_restored++;

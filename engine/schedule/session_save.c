@@ -25,10 +25,13 @@ typedef struct wish { /* of one call */
 static void share_text(wish *w)
 {
     weir_sessions *const s = w->sessions;
-    w->hit = weir_prefix_take(s->service->prefix, &s->own.sequence, s->own.salt, s->own.sequence.n_tokens);
+    w->hit = weir_prefix_take(s->service->prefix, &s->own.sequence, s->own.salt,
+                              s->own.sequence.n_tokens);
     s->own.sequence.n_tokens = s->own.sequence.n_computed;
     const int32_t most = s->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
-    s->own.n_marks = most > 0 ? weir_prefix_pin(s->service->prefix, &s->own.sequence, s->own.salt, s->own.marks, most) : 0;
+    s->own.n_marks = most > 0 ? weir_prefix_pin(s->service->prefix, &s->own.sequence, s->own.salt,
+                                                s->own.marks, most)
+                              : 0;
     w->status = s->own.sequence.n_computed > 0 ? WEIR_OK : WEIR_ENOTFOUND;
 }
 
@@ -37,12 +40,15 @@ static bool take_cut(wish *w)
 {
     const weir_session_wish *const save = w->save;
     weir_prefix *const             prefix = w->sessions->service->prefix;
-    const weir_cut_wish            cut = {
-                   .name = save->tokens == NULL ? save->name : NULL, .salt = save->salt, .tokens = save->tokens, .n_tokens = save->n_tokens
-    };
+    const weir_cut_wish            cut = { .name = save->tokens == NULL ? save->name : NULL,
+                                           .salt = save->salt,
+                                           .tokens = save->tokens,
+                                           .n_tokens = save->n_tokens };
     if (!session_take_cut(w->sessions, &cut)) return false;
     w->status = WEIR_OK;
-    if (save->tokens == NULL || w->sessions->own.cut.n_tokens >= weir_prefix_reach(prefix, save->tokens, save->n_tokens, save->salt))
+    if (save->tokens == NULL ||
+        w->sessions->own.cut.n_tokens >=
+            weir_prefix_reach(prefix, save->tokens, save->n_tokens, save->salt))
         return true;
     session_let_go_cut(w->sessions);
     weir_sequence_clear(&w->sessions->own.sequence);
@@ -55,13 +61,17 @@ static void take_wished(weir_service *service, void *user)
     weir_sessions *const           s = w->sessions;
     const weir_session_wish *const save = w->save;
     w->status = WEIR_ENOTFOUND;
-    w->hit = (weir_prefix_hit){ .reason = "no request has named a text so, or it was dropped since" };
+    w->hit =
+        (weir_prefix_hit){ .reason = "no request has named a text so, or it was dropped since" };
     if (take_cut(w)) return;
-    if (save->tokens == NULL && !weir_prefix_named(service->prefix, save->name, &s->own.sequence, s->own.salt)) return;
+    if (save->tokens == NULL &&
+        !weir_prefix_named(service->prefix, save->name, &s->own.sequence, s->own.salt))
+        return;
     if (save->tokens != NULL) {
         memcpy(s->own.sequence.tokens, save->tokens, (size_t)save->n_tokens * sizeof *save->tokens);
         s->own.sequence.n_tokens = save->n_tokens;
-        (void)snprintf(s->own.salt, sizeof s->own.salt, "%s", save->salt != NULL ? save->salt : WEIR_PREFIX_NO_SALT);
+        (void)snprintf(s->own.salt, sizeof s->own.salt, "%s",
+                       save->salt != NULL ? save->salt : WEIR_PREFIX_NO_SALT);
     }
     share_text(w);
 }
@@ -77,7 +87,9 @@ static void take_next(weir_service *service, void *user)
     }
     if (weir_prefix_next(service->prefix, w->cursor, &s->own.sequence, s->own.salt, s->own.name)) {
         share_text(w);
-        if (w->status != WEIR_OK) w->status = WEIR_EMISMATCH; /* nothing of this one can be continued; there may be others */
+        if (w->status != WEIR_OK)
+            w->status =
+                WEIR_EMISMATCH; /* nothing of this one can be continued; there may be others */
     }
 }
 
@@ -91,8 +103,9 @@ static void let_go(weir_service *service, void *user)
 }
 
 /* ---- writing ---- */
-weir_status session_write_text(weir_sessions *sessions, int writer, const char *name, const weir_session_text *text,
-                               weir_session_result *result, weir_error *error)
+weir_status session_write_text(weir_sessions *sessions, int writer, const char *name,
+                               const weir_session_text *text, weir_session_result *result,
+                               weir_error *error)
 {
     const size_t bytes = weir_session_file_bytes(&sessions->identity, text);
     session_path path;
@@ -101,12 +114,14 @@ weir_status session_write_text(weir_sessions *sessions, int writer, const char *
     WEIR_TRY(session_folder_make_room(sessions, writer, name, bytes, error));
     const weir_status status = weir_session_write(path, &sessions->identity, text, &written, error);
     session_folder_done(sessions, writer);
-    if (status == WEIR_OK) *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
+    if (status == WEIR_OK)
+        *result = (weir_session_result){ .n_tokens = text->n_tokens, .n_bytes = (int64_t)written };
     return status;
 }
 
 /* The text that the sequence shares. `cut` is filled if a policy watched it. */
-static weir_session_text shared_text(const weir_sessions *s, bool is_automatic, weir_session_cut *cut)
+static weir_session_text shared_text(const weir_sessions *s, bool is_automatic,
+                                     weir_session_cut *cut)
 {
     if (s->own.is_cut) session_cut_of(cut, s);
     return (weir_session_text){ .cut = s->own.is_cut ? cut : NULL,
@@ -123,7 +138,8 @@ static weir_session_text shared_text(const weir_sessions *s, bool is_automatic, 
 }
 
 /* state, path: NULL for a session in the folder. */
-static weir_status write_shared(weir_sessions *s, const weir_session_wish *save, const weir_state_wish *state, const char *path,
+static weir_status write_shared(weir_sessions *s, const weir_session_wish *save,
+                                const weir_state_wish *state, const char *path,
                                 weir_session_result *result, weir_error *error)
 {
     weir_session_cut        cut;
@@ -132,18 +148,21 @@ static weir_status write_shared(weir_sessions *s, const weir_session_wish *save,
                          : session_write_text(s, 0, save->name, &text, result, error);
 }
 
-static weir_status check_wish(const weir_sessions *s, const weir_session_wish *save, weir_error *error)
+static weir_status check_wish(const weir_sessions *s, const weir_session_wish *save,
+                              weir_error *error)
 {
     session_path path;
     WEIR_TRY(session_path_of(path, s, save->name, error));
     if (save->tokens != NULL && (save->n_tokens < 1 || save->n_tokens > s->service->info.window))
-        return weir_error_set(error, WEIR_EINVAL, "a session has 1 to %d tokens here, not %d", (int)s->service->info.window,
-                              (int)save->n_tokens);
-    if (save->salt != NULL && strlen(save->salt) > WEIR_PREFIX_SALT) return weir_error_set(error, WEIR_EINVAL, "the salt is too long");
+        return weir_error_set(error, WEIR_EINVAL, "a session has 1 to %d tokens here, not %d",
+                              (int)s->service->info.window, (int)save->n_tokens);
+    if (save->salt != NULL && strlen(save->salt) > WEIR_PREFIX_SALT)
+        return weir_error_set(error, WEIR_EINVAL, "the salt is too long");
     return WEIR_OK;
 }
 
-static weir_status save_to(weir_sessions *sessions, const weir_session_wish *save, const weir_state_wish *state, const char *path,
+static weir_status save_to(weir_sessions *sessions, const weir_session_wish *save,
+                           const weir_state_wish *state, const char *path,
                            weir_session_result *result, weir_error *error)
 {
     const int64_t start = weir_clock_ns();
@@ -153,10 +172,14 @@ static weir_status save_to(weir_sessions *sessions, const weir_session_wish *sav
     else
         WEIR_TRY(session_begin(sessions, error));
     wish w = { .sessions = sessions, .save = save };
-    weir_saver_pause(sessions->saver); /* what it writes takes room that is wanted here; written, it can give way */
+    weir_saver_pause(
+        sessions
+            ->saver); /* what it writes takes room that is wanted here; written, it can give way */
     weir_service_call(sessions->service, take_wished, &w);
-    weir_status status = w.status == WEIR_OK ? write_shared(sessions, save, state, path, result, error)
-                                             : weir_error_set(error, w.status, "nothing to save as %s: %s", save->name, w.hit.reason);
+    weir_status status = w.status == WEIR_OK
+                             ? write_shared(sessions, save, state, path, result, error)
+                             : weir_error_set(error, w.status, "nothing to save as %s: %s",
+                                              save->name, w.hit.reason);
     weir_service_call(sessions->service, let_go, sessions);
     weir_saver_resume(sessions->saver);
     session_end(sessions);
@@ -164,35 +187,44 @@ static weir_status save_to(weir_sessions *sessions, const weir_session_wish *sav
     return status;
 }
 
-weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish *save, weir_session_result *result, weir_error *error)
+weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish *save,
+                               weir_session_result *result, weir_error *error)
 {
     return save_to(sessions, save, NULL, NULL, result, error);
 }
 
-weir_status weir_sessions_write_state(weir_sessions *sessions, const weir_session_wish *wish, const weir_state_wish *state,
-                                      const char *path, weir_session_result *result, weir_error *error)
+weir_status weir_sessions_write_state(weir_sessions *sessions, const weir_session_wish *wish,
+                                      const weir_state_wish *state, const char *path,
+                                      weir_session_result *result, weir_error *error)
 {
     return save_to(sessions, wish, state, path, result, error);
 }
 
-void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens, const char *salt,
-                       const weir_session_cut *cut)
+void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens,
+                       const char *salt, const weir_session_cut *cut)
 {
     const XXH64_hash_t salted = XXH3_64bits(salt, strlen(salt));
-    const XXH64_hash_t seed =
-        cut != NULL ? XXH3_64bits_withSeed(&cut->past.policy, sizeof cut->past.policy, salted ^ (uint64_t)cut->past.budget) : salted;
+    const XXH64_hash_t seed = cut != NULL
+                                  ? XXH3_64bits_withSeed(&cut->past.policy, sizeof cut->past.policy,
+                                                         salted ^ (uint64_t)cut->past.budget)
+                                  : salted;
     const XXH64_hash_t hash = XXH3_64bits_withSeed(tokens, (size_t)n_tokens * sizeof *tokens, seed);
     (void)snprintf(name, WEIR_PREFIX_NAME + 1, "auto-%016" PRIx64, (uint64_t)hash);
 }
 
-bool session_is_there(const weir_sessions *sessions, const char *name, const weir_session_text *text)
+bool session_is_there(const weir_sessions *sessions, const char *name,
+                      const weir_session_text *text)
 {
     session_path         path;
     weir_session_reader *reader = NULL;
-    if (session_path_of(path, sessions, name, NULL) != WEIR_OK || weir_session_open(&reader, path, NULL) != WEIR_OK) return false;
+    if (session_path_of(path, sessions, name, NULL) != WEIR_OK ||
+        weir_session_open(&reader, path, NULL) != WEIR_OK)
+        return false;
     const weir_session_header *const header = weir_session_header_of(reader);
-    const bool is = header->is_automatic && header->n_tokens == text->n_tokens && header->n_states >= text->n_states &&
-                    weir_session_check(reader, &sessions->identity, NULL) == WEIR_OK && utimensat(AT_FDCWD, path, NULL, 0) == 0;
+    const bool is = header->is_automatic && header->n_tokens == text->n_tokens &&
+                    header->n_states >= text->n_states &&
+                    weir_session_check(reader, &sessions->identity, NULL) == WEIR_OK &&
+                    utimensat(AT_FDCWD, path, NULL, 0) == 0;
     weir_session_close(reader);
     return is;
 }
@@ -206,9 +238,11 @@ static bool save_shared(weir_sessions *s, weir_log_causes *causes)
     const weir_session_text text = shared_text(s, !is_named, &cut);
     if (!is_named) session_name_text(s->own.name, text.tokens, text.n_tokens, text.salt, text.cut);
     bool is_saved = !is_named && session_is_there(s, s->own.name, &text);
-    if (!is_saved) is_saved = session_write_text(s, 0, s->own.name, &text, &result, &error) == WEIR_OK;
+    if (!is_saved)
+        is_saved = session_write_text(s, 0, s->own.name, &text, &result, &error) == WEIR_OK;
     if (!is_saved && weir_log_is_new(causes, error.text))
-        weir_log(WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s", (int)text.n_tokens, error.text);
+        weir_log(WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s",
+                 (int)text.n_tokens, error.text);
     if (is_saved && !is_named && text.cut == NULL) session_index_add(s, s->own.name, &text);
     if (is_saved && text.cut == NULL) session_folder_drop_beginnings(s, &text, s->own.name);
     return is_saved;
@@ -225,9 +259,13 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
     (void)pthread_mutex_lock(&sessions->lock);
     weir_saver_pause(sessions->saver);
     while (n_tried < sessions->limit && (has_texts || has_cut)) {
-        wish w = { .sessions = sessions, .cursor = &cursor, .cut_use = is_cut && has_cut ? &cut_use : NULL };
+        wish w = { .sessions = sessions,
+                   .cursor = &cursor,
+                   .cut_use = is_cut && has_cut ? &cut_use : NULL };
         weir_service_call(sessions->service, take_next, &w);
-        const bool is_worth_it = w.status == WEIR_OK && (sessions->own.sequence.n_computed >= SHORTEST || sessions->own.name[0] != '\0');
+        const bool is_worth_it =
+            w.status == WEIR_OK &&
+            (sessions->own.sequence.n_computed >= SHORTEST || sessions->own.name[0] != '\0');
         if (is_worth_it) {
             n += save_shared(sessions, &causes);
             n_tried++;
@@ -239,7 +277,9 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
     weir_saver_resume(sessions->saver);
     (void)pthread_mutex_unlock(&sessions->lock);
     if (n < n_tried)
-        weir_log(WEIR_LOG_WARNING, "%s: %d of %d conversations are not saved; make room there, or set sessions.dir to a folder that has it",
+        weir_log(WEIR_LOG_WARNING,
+                 "%s: %d of %d conversations are not saved; make room there, or set sessions.dir "
+                 "to a folder that has it",
                  sessions->folder, (int)(n_tried - n), (int)n_tried);
     return n;
 }

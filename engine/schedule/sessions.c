@@ -23,7 +23,8 @@ static void leave(weir_service *service, void *user)
     service->guests[0] = NULL;
 }
 
-weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options *options, weir_error *error)
+weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options *options,
+                               weir_error *error)
 {
     weir_sessions *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the sessions");
@@ -31,14 +32,20 @@ weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options 
                           .identity = options->identity,
                           .service = options->service,
                           .limit = options->limit,
-                          .most_states = options->n_states < WEIR_SESSION_STATES ? options->n_states : WEIR_SESSION_STATES,
-                          .n_vocab = options->service != NULL ? options->service->info.n_vocab : INT32_MAX,
+                          .most_states = options->n_states < WEIR_SESSION_STATES
+                                             ? options->n_states
+                                             : WEIR_SESSION_STATES,
+                          .n_vocab =
+                              options->service != NULL ? options->service->info.n_vocab : INT32_MAX,
                           .disk = options->disk };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_mutex_init(&s->folder_lock, NULL);
-    weir_status status = s->folder != NULL ? session_folder_prepare(s, error) : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
+    weir_status status = s->folder != NULL
+                             ? session_folder_prepare(s, error)
+                             : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
     if (status == WEIR_OK && s->service != NULL)
-        status = weir_sequence_open(&s->own.sequence, s->service->store, s->service->ledger, 0, error);
+        status =
+            weir_sequence_open(&s->own.sequence, s->service->store, s->service->ledger, 0, error);
     if (status == WEIR_OK && s->service != NULL) weir_service_call(s->service, enter, s);
     if (status == WEIR_OK && s->service != NULL && options->saves_unasked) {
         status = session_index_open(s, error);
@@ -56,7 +63,8 @@ void weir_sessions_close(weir_sessions *sessions)
     if (sessions == NULL) return;
     weir_saver_close(sessions->saver);
     session_index_close(sessions);
-    if (sessions->service != NULL && sessions->own.sequence.store != NULL) weir_service_call(sessions->service, leave, NULL);
+    if (sessions->service != NULL && sessions->own.sequence.store != NULL)
+        weir_service_call(sessions->service, leave, NULL);
     weir_sequence_close(&sessions->own.sequence);
     (void)pthread_mutex_destroy(&sessions->folder_lock);
     (void)pthread_mutex_destroy(&sessions->lock);
@@ -67,7 +75,8 @@ void weir_sessions_close(weir_sessions *sessions)
 weir_status session_begin(weir_sessions *s, weir_error *error)
 {
     if (pthread_mutex_trylock(&s->lock) == 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_ECANCELED, "another session is being saved or restored; try again");
+    return weir_error_set(error, WEIR_ECANCELED,
+                          "another session is being saved or restored; try again");
 }
 
 void session_end(weir_sessions *s) { (void)pthread_mutex_unlock(&s->lock); }
@@ -81,13 +90,18 @@ weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir
     const int reason = session_folder_drop(sessions, name);
     (void)pthread_mutex_unlock(&sessions->folder_lock);
     if (reason == 0) return WEIR_OK;
-    if (reason == ENOENT) return weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
+    if (reason == ENOENT)
+        return weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
     return weir_error_set(error, WEIR_EIO, "%s: cannot delete: %s", path, strerror(reason));
 }
 
-weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out, size_t *n, weir_error *error)
+weir_status weir_sessions_list(weir_sessions *sessions, weir_session_info **out, size_t *n,
+                               weir_error *error)
 {
     return session_folder_list(sessions, out, n, error);
 }
 
-const weir_session_identity *weir_sessions_identity_of(const weir_sessions *sessions) { return &sessions->identity; }
+const weir_session_identity *weir_sessions_identity_of(const weir_sessions *sessions)
+{
+    return &sessions->identity;
+}

@@ -24,8 +24,10 @@ static bool next_piece(const weir_model *model, int32_t bits, int64_t *next_laye
     size_t        begin = total;
     if (at == total) return false;
     *p = (piece){ .at = at, .packed_at = p->packed_at + p->packed_bytes };
-    while (*next_layer < n && !weir_model_coda_layer(model, *next_layer, &p->layer)) (*next_layer)++;
-    if (*next_layer < n) begin = (size_t)weir_model_layer_memory(model, *next_layer).state_offset * sizeof(float);
+    while (*next_layer < n && !weir_model_coda_layer(model, *next_layer, &p->layer))
+        (*next_layer)++;
+    if (*next_layer < n)
+        begin = (size_t)weir_model_layer_memory(model, *next_layer).state_offset * sizeof(float);
     p->is_coda = begin == at;
     p->bytes = p->is_coda ? weir_coda_view(&p->layer, NULL).bytes : begin - at;
     p->packed_bytes = padded(p->is_coda ? weir_coda_packed_bytes(&p->layer, bits) : p->bytes);
@@ -42,7 +44,8 @@ size_t weir_state_packed_bytes(const weir_model *model, int32_t bits)
     return is_any ? p.packed_at + p.packed_bytes : 0;
 }
 
-weir_status weir_state_pack(const weir_model *model, const float *recurrent, int32_t bits, void *packed, weir_error *error)
+weir_status weir_state_pack(const weir_model *model, const float *recurrent, int32_t bits,
+                            void *packed, weir_error *error)
 {
     piece   p = { 0 };
     int64_t layer = 0;
@@ -58,7 +61,8 @@ weir_status weir_state_pack(const weir_model *model, const float *recurrent, int
     return WEIR_OK;
 }
 
-weir_status weir_state_unpack(const weir_model *model, const void *packed, int32_t bits, float *recurrent, weir_error *error)
+weir_status weir_state_unpack(const weir_model *model, const void *packed, int32_t bits,
+                              float *recurrent, weir_error *error)
 {
     piece   p = { 0 };
     int64_t layer = 0;
@@ -80,7 +84,8 @@ const char *weir_state_merge_problem(const weir_model *model)
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++)
         if (!weir_model_coda_layer(model, i, &layer))
             return weir_model_layer_memory(model, i).kv_index >= 0
-                       ? "some of its layers attend to all rows of a text, and rows of two texts do not make one"
+                       ? "some of its layers attend to all rows of a text, and rows of two texts "
+                         "do not make one"
                        : "some of its layers keep a memory that nobody knows how to add to another";
     return NULL;
 }
@@ -98,7 +103,8 @@ size_t weir_state_merge_scratch(const weir_model *model)
 }
 
 /* Slots [first, first + n) that are in use. */
-static int64_t count_used(const weir_coda_layer *layer, const float *memory, int64_t first, int64_t n)
+static int64_t count_used(const weir_coda_layer *layer, const float *memory, int64_t first,
+                          int64_t n)
 {
     const weir_coda_state state = weir_coda_view(layer, (void *)(uintptr_t)memory); /* only read */
     int64_t               used = 0;
@@ -106,15 +112,16 @@ static int64_t count_used(const weir_coda_layer *layer, const float *memory, int
     return used;
 }
 
-void weir_state_merge(const weir_model *model, const float *earlier, const float *later, float *out, void *scratch,
-                      weir_state_merged *merged)
+void weir_state_merge(const weir_model *model, const float *earlier, const float *later, float *out,
+                      void *scratch, weir_state_merged *merged)
 {
     weir_coda_layer layer;
     *merged = (weir_state_merged){ 0 };
     memcpy(out, later, weir_model_recurrent_bytes(model));
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
         if (!weir_model_coda_layer(model, i, &layer)) continue;
-        const int64_t at = weir_model_layer_memory(model, i).state_offset, exact = layer.window, summary = exact + layer.n_exact;
+        const int64_t at = weir_model_layer_memory(model, i).state_offset, exact = layer.window,
+                      summary = exact + layer.n_exact;
         weir_coda_merge(&layer, earlier + at, later + at, out + at, scratch);
         merged->n_recent_earlier += count_used(&layer, earlier + at, 0, layer.window);
         merged->n_exact_earlier += count_used(&layer, earlier + at, exact, layer.n_exact);

@@ -8,15 +8,22 @@
 #include "engine/schedule/job.h"
 
 /* ---- planning -------------------------------------------------------------------------------------------- */
-static bool is_decoding(const choice *c) { return c->sequence->n_tokens - c->sequence->n_computed == 1 && c->n_answer > 0; }
+static bool is_decoding(const choice *c)
+{
+    return c->sequence->n_tokens - c->sequence->n_computed == 1 && c->n_answer > 0;
+}
 
-static bool can_run(const slot *s) { return s->owner != NULL && !s->owner->is_waiting && !s->owner->is_stalled; }
+static bool can_run(const slot *s)
+{
+    return s->owner != NULL && !s->owner->is_waiting && !s->owner->is_stalled;
+}
 
 /* Where reading ends and an answer begins, which is computed again as it was: where the two differ. */
 static int32_t prompt_end(const weir_service *service, const choice *c)
 {
     const weir_sequence *const sequence = c->sequence;
-    if (sequence->keeping != NULL) return weir_keeping_prompt_end(sequence->keeping, sequence->n_computed);
+    if (sequence->keeping != NULL)
+        return weir_keeping_prompt_end(sequence->keeping, sequence->n_computed);
     return service->block_rows > 1 ? c->job->request.n_prompt : sequence->n_tokens;
 }
 
@@ -24,14 +31,16 @@ static void add_work(weir_service *service, int32_t *n_works, choice *c, int32_t
 {
     const weir_sequence *const sequence = c->sequence;
     const bool                 is_end = sequence->n_computed + n_rows == sequence->n_tokens;
-    const bool scores = c->job->request.want_prompt_logprobs && c->index == 0 && sequence->n_computed < c->job->request.n_prompt;
+    const bool                 scores = c->job->request.want_prompt_logprobs && c->index == 0 &&
+                        sequence->n_computed < c->job->request.n_prompt;
     service->working[*n_works] = c;
-    service->works[(*n_works)++] = (weir_work){ .sequence = c->sequence,
-                                                .n_rows = n_rows,
-                                                .is_prompt = sequence->n_computed < prompt_end(service, c),
-                                                .wanted = scores   ? WEIR_LOGITS_ALL
-                                                          : is_end ? WEIR_LOGITS_LAST
-                                                                   : WEIR_LOGITS_NONE };
+    service->works[(*n_works)++] =
+        (weir_work){ .sequence = c->sequence,
+                     .n_rows = n_rows,
+                     .is_prompt = sequence->n_computed < prompt_end(service, c),
+                     .wanted = scores   ? WEIR_LOGITS_ALL
+                               : is_end ? WEIR_LOGITS_LAST
+                                        : WEIR_LOGITS_NONE };
 }
 
 /* The oldest choice that has a piece of prompt to compute and is not in the plan yet. */
@@ -51,12 +60,14 @@ static choice *oldest_prefill(const weir_service *service, int32_t n_works)
 static int32_t piece_rows(const weir_service *service, const choice *c, bool others_decode)
 {
     const weir_sequence *const sequence = c->sequence;
-    const int32_t              most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
-    int32_t                    chunk = others_decode ? service->busy_chunk : service->chunk;
-    if (sequence->keeping != NULL && weir_keeping_sees_all(sequence->keeping)) chunk = service->busy_chunk; /* whoever else runs */
+    const int32_t most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
+    int32_t       chunk = others_decode ? service->busy_chunk : service->chunk;
+    if (sequence->keeping != NULL && weir_keeping_sees_all(sequence->keeping))
+        chunk = service->busy_chunk; /* whoever else runs */
     const int32_t prompt = prompt_end(service, c);
     if (sequence->n_computed >= prompt) return 1; /* an answer again, as it was */
-    if (c->job->request.want_prompt_logprobs && chunk > most) chunk = most / service->block_rows * service->block_rows;
+    if (c->job->request.want_prompt_logprobs && chunk > most)
+        chunk = most / service->block_rows * service->block_rows;
     int32_t end = (sequence->n_computed / chunk + 1) * chunk;
     if (end > sequence->n_tokens) end = sequence->n_tokens;
     if (end > prompt) end = prompt;
@@ -67,13 +78,17 @@ static int32_t plan(weir_service *service)
 {
     int32_t n_works = 0, rows = 0, scoring = 0;
     for (int32_t i = 0; i < service->info.n_slots; i++) {
-        if (can_run(&service->slots[i]) && is_decoding(service->slots[i].owner)) add_work(service, &n_works, service->slots[i].owner, 1);
+        if (can_run(&service->slots[i]) && is_decoding(service->slots[i].owner))
+            add_work(service, &n_works, service->slots[i].owner, 1);
     }
     const bool others_decode = n_works > 0;
-    for (choice *c = oldest_prefill(service, n_works); c != NULL; c = oldest_prefill(service, n_works)) {
+    for (choice *c = oldest_prefill(service, n_works); c != NULL;
+         c = oldest_prefill(service, n_works)) {
         const int32_t piece = piece_rows(service, c, others_decode);
         const bool    scores = c->job->request.want_prompt_logprobs;
-        if (rows > 0 && (rows + piece > (others_decode ? service->busy_chunk : service->chunk) || (scores && scoring > 0))) break;
+        if (rows > 0 && (rows + piece > (others_decode ? service->busy_chunk : service->chunk) ||
+                         (scores && scoring > 0)))
+            break;
         add_work(service, &n_works, c, piece);
         rows += piece;
         scoring += scores ? 1 : 0;
@@ -91,7 +106,9 @@ static choice *youngest(const weir_service *service)
         choice *const c = service->slots[i].owner;
         if (!can_run(&service->slots[i])) continue;
         n++;
-        if (found == NULL || c->job->serial > found->job->serial || (c->job == found->job && c->index > found->index)) found = c;
+        if (found == NULL || c->job->serial > found->job->serial ||
+            (c->job == found->job && c->index > found->index))
+            found = c;
     }
     return n > 1 ? found : NULL;
 }
@@ -121,7 +138,8 @@ static void count_token(uint16_t *counts, int32_t id)
     if (counts != NULL && counts[id] < UINT16_MAX) counts[id]++;
 }
 
-static void report_prompt(weir_service *service, choice *c, const weir_work *work, const float *logits)
+static void report_prompt(weir_service *service, choice *c, const weir_work *work,
+                          const float *logits)
 {
     weir_job *const job = c->job;
     const int32_t   first = c->sequence->n_computed - work->n_rows;
@@ -130,8 +148,8 @@ static void report_prompt(weir_service *service, choice *c, const weir_work *wor
         if (next >= job->request.n_prompt || next <= job->n_prompt_reported) continue;
         weir_logprob       top[WEIR_TOP_LOGPROBS], chosen;
         const float *const row = logits + (work->first_logit + r) * (int64_t)service->info.n_vocab;
-        weir_logprobs(row, (size_t)service->info.n_valid_vocab, job->request.prompt[next], &chosen, top,
-                      (size_t)job->request.n_top_logprobs, service->scratch);
+        weir_logprobs(row, (size_t)service->info.n_valid_vocab, job->request.prompt[next], &chosen,
+                      top, (size_t)job->request.n_top_logprobs, service->scratch);
         job->n_prompt_reported = next;
         (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_PROMPT,
                                                 .token = job->request.prompt[next],
@@ -148,8 +166,9 @@ static void advance(weir_service *service, choice *c, const float *row)
     const weir_request *const request = &job->request;
     const bool                ban = request->ignore_eos || c->n_answer < request->min_tokens;
     const int32_t             token =
-        weir_sample(row, (size_t)service->info.n_vocab, (size_t)service->info.n_valid_vocab, &request->sampling, &c->history,
-                    service->banned, ban ? service->n_stop_ids : 0, (uint32_t)c->index, (uint64_t)c->n_answer, service->scratch);
+        weir_sample(row, (size_t)service->info.n_vocab, (size_t)service->info.n_valid_vocab,
+                    &request->sampling, &c->history, service->banned, ban ? service->n_stop_ids : 0,
+                    (uint32_t)c->index, (uint64_t)c->n_answer, service->scratch);
     if (!ban && is_stop(service, token)) {
         weir_choice_end(c, WEIR_FINISH_STOP, token);
         return;
@@ -157,15 +176,16 @@ static void advance(weir_service *service, choice *c, const float *row)
     weir_logprob top[WEIR_TOP_LOGPROBS];
     weir_event   event = { .type = WEIR_EVENT_TOKEN, .choice = c->index, .token = token };
     if (request->want_logprobs) {
-        weir_logprobs(row, (size_t)service->info.n_valid_vocab, token, &event.logprob, top, (size_t)request->n_top_logprobs,
-                      service->scratch);
+        weir_logprobs(row, (size_t)service->info.n_valid_vocab, token, &event.logprob, top,
+                      (size_t)request->n_top_logprobs, service->scratch);
         event.top = top;
         event.n_top = request->n_top_logprobs;
     }
     count_token(c->history.answer, token);
     c->n_answer++;
     job->usage.n_answer++;
-    if (job->usage.first_token_ns == 0) job->usage.first_token_ns = weir_clock_ns() - job->submitted_ns;
+    if (job->usage.first_token_ns == 0)
+        job->usage.first_token_ns = weir_clock_ns() - job->submitted_ns;
     const bool go_on = weir_job_emit(job, &event);
     if (!go_on)
         weir_choice_end(c, WEIR_FINISH_STOP, -1);
@@ -197,12 +217,14 @@ static void prompt_is_done(weir_service *service, choice *first, const float *ro
     }
 }
 
-static void take_result(weir_service *service, choice *c, const weir_work *work, const float *logits)
+static void take_result(weir_service *service, choice *c, const weir_work *work,
+                        const float *logits)
 {
     weir_job *const job = c->job;
     if (work->wanted == WEIR_LOGITS_ALL) report_prompt(service, c, work, logits);
     if (c->sequence->n_computed < c->sequence->n_tokens) return;
-    const int32_t      last = work->first_logit + (work->wanted == WEIR_LOGITS_ALL ? work->n_rows - 1 : 0);
+    const int32_t last =
+        work->first_logit + (work->wanted == WEIR_LOGITS_ALL ? work->n_rows - 1 : 0);
     const float *const row = logits + last * (int64_t)service->info.n_vocab;
     if (c->n_answer == 0 && c->index == 0) weir_choice_share(c);
     if (c->n_answer == 0 && c->index == 0) prompt_is_done(service, c, row);
@@ -213,12 +235,15 @@ static void take_result(weir_service *service, choice *c, const weir_work *work,
 }
 
 /* One pass over the planned works; states that were asked for go to their choices. */
-static weir_status run_step(weir_service *service, int32_t n_works, const float **logits, weir_error *error)
+static weir_status run_step(weir_service *service, int32_t n_works, const float **logits,
+                            weir_error *error)
 {
-    for (int32_t i = 0; i < n_works; i++) weir_choice_want_states(service->working[i], &service->works[i]);
+    for (int32_t i = 0; i < n_works; i++)
+        weir_choice_want_states(service->working[i], &service->works[i]);
     weir_service_make_room(service, n_works);
     weir_service_begin_embedding(service, n_works);
-    const weir_status status = weir_runner_step(service->runner, service->works, n_works, logits, error);
+    const weir_status status =
+        weir_runner_step(service->runner, service->works, n_works, logits, error);
     for (int32_t i = 0; i < n_works; i++) {
         weir_work *const work = &service->works[i];
         const bool       is_done = status == WEIR_OK && !work->failed;
@@ -230,18 +255,21 @@ static weir_status run_step(weir_service *service, int32_t n_works, const float 
 }
 
 /* The job of work i fails, with all its other works. */
-static void fail_work(weir_service *service, int32_t i, int32_t n_works, weir_status status, const char *message)
+static void fail_work(weir_service *service, int32_t i, int32_t n_works, weir_status status,
+                      const char *message)
 {
     if (service->working[i] == NULL) return;
     weir_job *const job = service->working[i]->job;
     for (int32_t k = 0; k < job->request.n_choices; k++) job->choices[k].is_torn = true;
     for (int32_t k = 0; k < n_works; k++) {
-        if (service->working[k] != NULL && service->working[k]->job == job) service->working[k] = NULL;
+        if (service->working[k] != NULL && service->working[k]->job == job)
+            service->working[k] = NULL;
     }
     weir_job_finish(job, status, message);
 }
 
-static void fail_step(weir_service *service, int32_t n_works, weir_status status, const char *message)
+static void fail_step(weir_service *service, int32_t n_works, weir_status status,
+                      const char *message)
 {
     for (int32_t i = 0; i < n_works; i++) fail_work(service, i, n_works, status, message);
 }
@@ -268,7 +296,9 @@ static void fail_lost(weir_service *service)
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c != NULL && c->is_lost)
-            weir_job_finish(c->job, WEIR_EFULL, "the state that this request goes on from was pushed out of memory; send it again");
+            weir_job_finish(
+                c->job, WEIR_EFULL,
+                "the state that this request goes on from was pushed out of memory; send it again");
     }
 }
 
@@ -281,10 +311,12 @@ void weir_service_step(weir_service *service)
     const float *logits = NULL;
     weir_error   error = { 0 };
     weir_status  status = run_step(service, n_works, &logits, &error);
-    if (status == WEIR_EFULL && weir_saver_give_way(service->saver)) status = run_step(service, n_works, &logits, &error);
+    if (status == WEIR_EFULL && weir_saver_give_way(service->saver))
+        status = run_step(service, n_works, &logits, &error);
     while (status == WEIR_EFULL) {
         if (service->prefix != NULL &&
-            weir_prefix_drop_cut(service->prefix)) { /* pages of one size may be missing where there are enough */
+            weir_prefix_drop_cut(
+                service->prefix)) { /* pages of one size may be missing where there are enough */
             status = run_step(service, n_works, &logits, &error);
             continue;
         }
@@ -303,7 +335,8 @@ void weir_service_step(weir_service *service)
         return;
     }
     for (int32_t i = 0; i < n_works; i++) {
-        if (service->works[i].failed) fail_work(service, i, n_works, WEIR_EIO, weir_runner_problem(service->runner));
+        if (service->works[i].failed)
+            fail_work(service, i, n_works, WEIR_EIO, weir_runner_problem(service->runner));
     }
     for (int32_t i = 0; i < n_works; i++) {
         choice *const c = service->working[i];

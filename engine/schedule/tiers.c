@@ -6,7 +6,10 @@
 #include "engine/kv/cut_texts.h"
 #include "engine/schedule/runner.h"
 
-enum { BATCH = 64 /* kept blocks that one search finds */, BACK_BYTES = 8 << 20 /* that come back after a step */ };
+enum {
+    BATCH = 64 /* kept blocks that one search finds */,
+    BACK_BYTES = 8 << 20 /* that come back after a step */
+};
 
 /* Everybody whose blocks are looked at: who runs, then who works (some of them twice, which does no harm). */
 typedef struct sequences {
@@ -24,7 +27,8 @@ static const weir_sequence *sequence_at(const sequences *all, int32_t i)
 static sequences sequences_of(const weir_company *company, const weir_work *works, int32_t n_works)
 {
     sequences all = { .company = company, .works = works, .n_works = n_works };
-    while (company->running != NULL && company->running(company->user, all.n_running) != NULL) all.n_running++;
+    while (company->running != NULL && company->running(company->user, all.n_running) != NULL)
+        all.n_running++;
     return all;
 }
 
@@ -40,14 +44,18 @@ static bool is_hot(const sequences *all, const void *page, int64_t block, int32_
 {
     const weir_sequence *s;
     for (int32_t i = 0; (s = sequence_at(all, i)) != NULL; i++)
-        if (block < s->table.n_pages && s->table.pages[block] == page && block >= demotable_end(&s->table, hot)) return true;
+        if (block < s->table.n_pages && s->table.pages[block] == page &&
+            block >= demotable_end(&s->table, hot))
+            return true;
     return false;
 }
 
 /* The oldest block of a sequence that is in memory and may leave it; 0: none. */
-static int64_t oldest_block(const weir_kv_store *store, const sequences *all, const weir_sequence *s, int32_t hot)
+static int64_t oldest_block(const weir_kv_store *store, const sequences *all,
+                            const weir_sequence *s, int32_t hot)
 {
-    const int64_t end = demotable_end(&s->table, hot), sinks = weir_kv_store_spec(store)->sinks.n_pages;
+    const int64_t end = demotable_end(&s->table, hot),
+                  sinks = weir_kv_store_spec(store)->sinks.n_pages;
     for (int64_t block = sinks > 1 ? sinks : 1; !s->table.is_cut && block < end; block++)
         if (weir_kv_may_leave(store, (void *const *)s->table.pages + block, s->table.capacity) &&
             !is_hot(all, s->table.pages[block], block, hot))
@@ -56,7 +64,8 @@ static int64_t oldest_block(const weir_kv_store *store, const sequences *all, co
 }
 
 /* One block of the longest sequence that has one; ENOTFOUND. */
-static weir_status demote_oldest(weir_kv_store *store, const sequences *all, int32_t hot, weir_error *error)
+static weir_status demote_oldest(weir_kv_store *store, const sequences *all, int32_t hot,
+                                 weir_error *error)
 {
     const weir_sequence *longest = NULL, *s;
     int64_t              block = 0;
@@ -68,16 +77,19 @@ static weir_status demote_oldest(weir_kv_store *store, const sequences *all, int
         block = oldest;
     }
     if (longest == NULL) return WEIR_ENOTFOUND;
-    return weir_kv_demote(store, (void *const *)longest->table.pages + block, longest->table.capacity, error);
+    return weir_kv_demote(store, (void *const *)longest->table.pages + block,
+                          longest->table.capacity, error);
 }
 
 /* Kept blocks that nobody uses, until n fit or there are no more. */
-static weir_status demote_kept(weir_kv_store *store, weir_prefix *prefix, int64_t n, weir_error *error)
+static weir_status demote_kept(weir_kv_store *store, weir_prefix *prefix, int64_t n,
+                               weir_error *error)
 {
     while (prefix != NULL && weir_kv_store_room(store) < n) {
         void *const  *blocks[BATCH];
         const int64_t missing = n - weir_kv_store_room(store);
-        const int32_t found = weir_prefix_oldest(prefix, blocks, missing < BATCH ? (int32_t)missing : BATCH);
+        const int32_t found =
+            weir_prefix_oldest(prefix, blocks, missing < BATCH ? (int32_t)missing : BATCH);
         if (found == 0) break;
         for (int32_t i = 0; i < found; i++) WEIR_TRY(weir_kv_demote(store, blocks[i], 1, error));
     }
@@ -88,10 +100,13 @@ static weir_status demote_kept(weir_kv_store *store, weir_prefix *prefix, int64_
 static void log_failure(const weir_kv_store *store, const char *why)
 {
     const int64_t n = weir_kv_residency_of(store).write_errors;
-    if ((n & (n - 1)) == 0) weir_log(WEIR_LOG_WARNING, "KV pages stay in memory (%" PRId64 " times so far): %s", n, why);
+    if ((n & (n - 1)) == 0)
+        weir_log(WEIR_LOG_WARNING, "KV pages stay in memory (%" PRId64 " times so far): %s", n,
+                 why);
 }
 
-weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *company, const weir_work *works, int32_t n_works, int32_t hot,
+weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *company,
+                                 const weir_work *works, int32_t n_works, int32_t hot,
                                  int64_t n_blocks, weir_error *error)
 {
     weir_error  why = { 0 };
@@ -99,42 +114,58 @@ weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *compa
     if (weir_kv_store_room(store) >= n_blocks) return WEIR_OK;
     const sequences all = sequences_of(company, works, n_works);
     status = demote_kept(store, company->prefix, n_blocks, &why);
-    while (company->prefix != NULL && weir_kv_store_room(store) < n_blocks && weir_prefix_drop_cut(company->prefix)) continue;
-    while (status == WEIR_OK && weir_kv_store_room(store) < n_blocks) status = demote_oldest(store, &all, hot, &why);
+    while (company->prefix != NULL && weir_kv_store_room(store) < n_blocks &&
+           weir_prefix_drop_cut(company->prefix))
+        continue;
+    while (status == WEIR_OK && weir_kv_store_room(store) < n_blocks)
+        status = demote_oldest(store, &all, hot, &why);
     if (status == WEIR_EIO) log_failure(store, why.text);
-    if (company->prefix != NULL && weir_kv_store_room(store) < n_blocks) weir_prefix_reclaim_memory(company->prefix, n_blocks);
+    if (company->prefix != NULL && weir_kv_store_room(store) < n_blocks)
+        weir_prefix_reclaim_memory(company->prefix, n_blocks);
     if (weir_kv_store_room(store) >= n_blocks) return WEIR_OK;
     if (why.text[0] == '\0')
-        (void)weir_error_set(&why, WEIR_EFULL, "what may leave it is in the tier below already; raise %s", weir_kv_store_budget(store));
-    return weir_error_set(error, WEIR_EFULL, "no memory for %" PRId64 " more tokens of KV: %s", n_blocks * WEIR_PAGE_TOKENS, why.text);
+        (void)weir_error_set(&why, WEIR_EFULL,
+                             "what may leave it is in the tier below already; raise %s",
+                             weir_kv_store_budget(store));
+    return weir_error_set(error, WEIR_EFULL, "no memory for %" PRId64 " more tokens of KV: %s",
+                          n_blocks * WEIR_PAGE_TOKENS, why.text);
 }
 
 /* Blocks of the works' sequences that are on disk and worth reading, `most` at most. */
-static int64_t cold_blocks(const weir_kv_store *store, const weir_work *works, int32_t n_works, int64_t most)
+static int64_t cold_blocks(const weir_kv_store *store, const weir_work *works, int32_t n_works,
+                           int64_t most)
 {
     int64_t n = 0;
     for (int32_t i = 0; i < n_works; i++) {
         const weir_kv_table *const table = &works[i].sequence->table;
         for (int64_t block = table->n_pages - 1; block >= 0 && n < most; block--)
-            n += weir_kv_is_cold(store, table->pages[block]) && !weir_kv_is_lost(store, table->pages[block]);
+            n += weir_kv_is_cold(store, table->pages[block]) &&
+                 !weir_kv_is_lost(store, table->pages[block]);
     }
     return n;
 }
 
-void weir_tiers_tend(weir_kv_store *store, const weir_company *company, const weir_work *works, int32_t n_works, int32_t hot)
+void weir_tiers_tend(weir_kv_store *store, const weir_company *company, const weir_work *works,
+                     int32_t n_works, int32_t hot)
 {
     const int64_t most = BACK_BYTES / (int64_t)weir_kv_block_room(weir_kv_store_spec(store)) + 1;
     int64_t       rows = 0;
     if (weir_kv_residency_of(store).pages_cold == 0) return;
     for (int32_t i = 0; i < n_works; i++) rows += works[i].n_rows;
-    const int64_t reserve = weir_tiers_least_blocks(n_works, 2 * rows, hot); /* what comes back must not leave again for the next steps */
-    int64_t       n = cold_blocks(store, works, n_works, most);
+    const int64_t reserve = weir_tiers_least_blocks(
+        n_works, 2 * rows, hot); /* what comes back must not leave again for the next steps */
+    int64_t n = cold_blocks(store, works, n_works, most);
     if (n > 0 && demote_kept(store, company->prefix, reserve + n, NULL) != WEIR_OK) return;
     for (int32_t i = 0; i < n_works; i++) {
         const weir_kv_table *const table = &works[i].sequence->table;
-        for (int64_t block = table->n_pages - 1; block >= 0 && n > 0 && weir_kv_store_room(store) > reserve; block--) {
-            if (!weir_kv_is_cold(store, table->pages[block]) || weir_kv_is_lost(store, table->pages[block])) continue;
-            if (weir_kv_bring_back(store, (void *const *)table->pages + block, table->capacity, NULL) != WEIR_OK) return;
+        for (int64_t block = table->n_pages - 1;
+             block >= 0 && n > 0 && weir_kv_store_room(store) > reserve; block--) {
+            if (!weir_kv_is_cold(store, table->pages[block]) ||
+                weir_kv_is_lost(store, table->pages[block]))
+                continue;
+            if (weir_kv_bring_back(store, (void *const *)table->pages + block, table->capacity,
+                                   NULL) != WEIR_OK)
+                return;
             n--;
         }
     }

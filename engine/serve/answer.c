@@ -22,9 +22,11 @@ void weir_answer_free(weir_answer *answer)
 static weir_status split(weir_answer *answer)
 {
     if (answer->tools == NULL)
-        return weir_think_push(&answer->think, &answer->content, &answer->reasoning, answer->passed.data, answer->passed.size);
+        return weir_think_push(&answer->think, &answer->content, &answer->reasoning,
+                               answer->passed.data, answer->passed.size);
     weir_buffer_clear(&answer->text);
-    WEIR_TRY(weir_think_push(&answer->think, &answer->text, &answer->reasoning, answer->passed.data, answer->passed.size));
+    WEIR_TRY(weir_think_push(&answer->think, &answer->text, &answer->reasoning, answer->passed.data,
+                             answer->passed.size));
     return weir_tool_push(answer->tools, &answer->content, answer->text.data, answer->text.size);
 }
 
@@ -32,7 +34,8 @@ static weir_status push_piece(weir_answer *answer)
 {
     if (answer->piece.size == 0) return WEIR_OK;
     weir_buffer_clear(&answer->passed);
-    WEIR_TRY(weir_stop_push(&answer->stop, &answer->passed, answer->piece.data, answer->piece.size));
+    WEIR_TRY(
+        weir_stop_push(&answer->stop, &answer->passed, answer->piece.data, answer->piece.size));
     return answer->passed.size > 0 ? split(answer) : WEIR_OK;
 }
 
@@ -40,9 +43,11 @@ weir_status weir_answer_token(weir_answer *answer, const weir_event *event, bool
 {
     size_t            n;
     bool              special;
-    const char *const bytes = weir_tokenizer_token_bytes(answer->tokenizer, event->token, &n, &special);
+    const char *const bytes =
+        weir_tokenizer_token_bytes(answer->tokenizer, event->token, &n, &special);
     if (answer->want_scores)
-        WEIR_TRY(weir_scores_add(&answer->scores, event->token, event->logprob.logprob, event->top, event->n_top, answer->n_code_points));
+        WEIR_TRY(weir_scores_add(&answer->scores, event->token, event->logprob.logprob, event->top,
+                                 event->n_top, answer->n_code_points));
     answer->n_tokens++;
     weir_buffer_clear(&answer->piece);
     if (!special) WEIR_TRY(weir_detokenizer_push(&answer->bytes, &answer->piece, bytes, n));
@@ -63,7 +68,8 @@ weir_status weir_answer_finish(weir_answer *answer, weir_finish finish)
     weir_buffer_clear(&answer->passed);
     WEIR_TRY(weir_stop_finish(&answer->stop, &answer->passed));
     if (answer->passed.size > 0) WEIR_TRY(split(answer));
-    if (answer->tools == NULL) return weir_think_finish(&answer->think, &answer->content, &answer->reasoning);
+    if (answer->tools == NULL)
+        return weir_think_finish(&answer->think, &answer->content, &answer->reasoning);
     weir_buffer_clear(&answer->text);
     WEIR_TRY(weir_think_finish(&answer->think, &answer->text, &answer->reasoning));
     WEIR_TRY(weir_tool_push(answer->tools, &answer->content, answer->text.data, answer->text.size));
@@ -72,6 +78,7 @@ weir_status weir_answer_finish(weir_answer *answer, weir_finish finish)
 
 const char *weir_answer_reason(const weir_answer *answer)
 {
-    if (answer->finish == WEIR_FINISH_STOP && answer->tools != NULL && answer->tools->n_calls > 0) return "tool_calls";
+    if (answer->finish == WEIR_FINISH_STOP && answer->tools != NULL && answer->tools->n_calls > 0)
+        return "tool_calls";
     return answer->finish == WEIR_FINISH_LENGTH ? "length" : "stop";
 }

@@ -13,7 +13,7 @@
 
 enum {
     SPARE_HEADER_BYTES = 4 << 10, /* of a place that serves /health only */
-    REQUESTS_PER_TURN = 64,       /* pipelined ones; then the others have their turn */
+    REQUESTS_PER_TURN = 64, /* pipelined ones; then the others have their turn */
     LINGER_BYTES = 64 << 20,
 };
 static const int64_t linger_ns = 2000000000, spare_ns = 2000000000, stall_ns = 2000000000;
@@ -27,13 +27,17 @@ static int64_t header_limit(const weir_server *server, bool is_spare)
     return is_spare ? SPARE_HEADER_BYTES : server->options.header_limit;
 }
 
-weir_connection *weir_connection_open(weir_server *server, int fd, const struct in6_addr *address, bool is_spare)
+weir_connection *weir_connection_open(weir_server *server, int fd, const struct in6_addr *address,
+                                      bool is_spare)
 {
-    const size_t limit = (size_t)header_limit(server, is_spare), capacity = limit + WEIR_REQUEST_LINE_BYTES;
-    weir_payer  *payer = &server->payer.payer;
-    if (!is_spare && !payer->charge(payer, weir_connection_bytes(limit))) return NULL; /* spare ones: account process */
+    const size_t limit = (size_t)header_limit(server, is_spare),
+                 capacity = limit + WEIR_REQUEST_LINE_BYTES;
+    weir_payer *payer = &server->payer.payer;
+    if (!is_spare && !payer->charge(payer, weir_connection_bytes(limit)))
+        return NULL; /* spare ones: account process */
     /* Mapped, so that it goes back to the system when it closes. */
-    void *const memory = mmap(NULL, sizeof(weir_connection) + capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *const memory = mmap(NULL, sizeof(weir_connection) + capacity, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         if (!is_spare) payer->refund(payer, weir_connection_bytes(limit));
         return NULL;
@@ -52,7 +56,8 @@ weir_connection *weir_connection_open(weir_server *server, int fd, const struct 
 void weir_connection_free(weir_connection *c)
 {
     weir_payer *const payer = &c->server->payer.payer;
-    const size_t      charged = c->is_spare ? 0 : weir_connection_bytes((size_t)c->server->options.header_limit);
+    const size_t      charged =
+        c->is_spare ? 0 : weir_connection_bytes((size_t)c->server->options.header_limit);
     (void)munmap(c, sizeof *c + c->in_capacity);
     if (charged > 0) payer->refund(payer, charged);
 }
@@ -157,7 +162,8 @@ static bool begin_body(weir_connection *c, bool expects_continue)
     c->body_bytes = 0;
     enter(c, WEIR_PHASE_BODY);
     if (expects_continue && c->in_used == 0 && !c->http_1_0 &&
-        send(c->fd, go_on, sizeof go_on - 1, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)sizeof go_on - 1)
+        send(c->fd, go_on, sizeof go_on - 1, MSG_DONTWAIT | MSG_NOSIGNAL) !=
+            (ssize_t)sizeof go_on - 1)
         weir_connection_close(c);
     return true;
 }
@@ -174,7 +180,8 @@ static bool begin_request(weir_connection *c)
     c->head_only = strcmp(c->in + head.method, "HEAD") == 0;
     c->chunked = head.chunked;
     c->body_left = head.length > 0 ? head.length : 0;
-    weir_exchange *const x = c->exchange = weir_exchange_open(c, c->in + head.method, c->in + head.target);
+    weir_exchange *const x = c->exchange =
+        weir_exchange_open(c, c->in + head.method, c->in + head.target);
     if (x == NULL) {
         weir_connection_close(c);
         return true;
@@ -187,9 +194,13 @@ static bool begin_request(weir_connection *c)
         c->close_after |= must_close;
         return answer_options(c);
     }
-    if (status == WEIR_OK && strcmp(x->method, "POST") == 0 && !weir_exchange_charge(x, (size_t)c->body_left))
-        status = weir_api_fail(&x->error, 503, NULL, NULL, "no memory for a body of %lld bytes now; try again", (long long)c->body_left);
-    if (status == WEIR_OK) return c->chunked || c->body_left > 0 ? begin_body(c, expects_continue) : dispatch(c);
+    if (status == WEIR_OK && strcmp(x->method, "POST") == 0 &&
+        !weir_exchange_charge(x, (size_t)c->body_left))
+        status = weir_api_fail(&x->error, 503, NULL, NULL,
+                               "no memory for a body of %lld bytes now; try again",
+                               (long long)c->body_left);
+    if (status == WEIR_OK)
+        return c->chunked || c->body_left > 0 ? begin_body(c, expects_continue) : dispatch(c);
     c->close_after |= must_close || c->chunked || c->body_left > 0;
     weir_reply_error(x);
     enter(c, WEIR_PHASE_ANSWER);
@@ -219,7 +230,8 @@ static bool add_to_body(weir_connection *c, const char *bytes, size_t n)
 {
     weir_exchange *const x = c->exchange;
     c->body_bytes += (int64_t)n;
-    if (c->body_bytes > c->server->options.body_limit) return refuse(c, 413, "the body is larger than this server takes"), false;
+    if (c->body_bytes > c->server->options.body_limit)
+        return refuse(c, 413, "the body is larger than this server takes"), false;
     if (strcmp(x->method, "POST") != 0) return true;
     if (!weir_exchange_charge(x, n) || weir_buffer_add(&x->body, bytes, n) != WEIR_OK)
         return refuse(c, 503, "no memory for the body now; try again"), false;
@@ -232,9 +244,11 @@ static bool read_chunks(weir_connection *c)
     weir_http_problem problem = { 0 };
     while (c->in_used > 0) {
         size_t                   used = 0, n_data = 0;
-        const weir_http_progress progress = weir_http_chunks_read(&c->chunks, c->in, c->in_used, &used, &n_data, &problem);
+        const weir_http_progress progress =
+            weir_http_chunks_read(&c->chunks, c->in, c->in_used, &used, &n_data, &problem);
         if (progress == WEIR_HTTP_BAD) return refuse(c, problem.status, problem.text);
-        if ((int64_t)c->chunks.left > c->server->options.body_limit) return refuse(c, 413, "the body is larger than this server takes");
+        if ((int64_t)c->chunks.left > c->server->options.body_limit)
+            return refuse(c, 413, "the body is larger than this server takes");
         if (!add_to_body(c, c->in + used - n_data, n_data)) return true;
         consume(c, used);
         if (progress == WEIR_HTTP_DONE) return dispatch(c);
@@ -274,8 +288,10 @@ static void linger(weir_connection *c)
 static bool drain(weir_connection *c)
 {
     size_t got = 0;
-    while (receive(c, c->in, c->in_capacity, &got) && c->body_bytes < LINGER_BYTES) c->body_bytes += (int64_t)got;
-    if (c->phase == WEIR_PHASE_CLOSED || (!c->peer_closed && c->body_bytes < LINGER_BYTES)) return false;
+    while (receive(c, c->in, c->in_capacity, &got) && c->body_bytes < LINGER_BYTES)
+        c->body_bytes += (int64_t)got;
+    if (c->phase == WEIR_PHASE_CLOSED || (!c->peer_closed && c->body_bytes < LINGER_BYTES))
+        return false;
     weir_connection_close(c);
     return true;
 }
@@ -331,16 +347,18 @@ void weir_connection_run(weir_connection *c, uint32_t events)
 static bool out_of_time(weir_connection *c, int64_t waited_ns)
 {
     const weir_server_options *const o = &c->server->options;
-    const int64_t                    header_ns = c->is_spare ? spare_ns : o->header_timeout_ms * 1000000;
-    const int64_t                    idle_ns = c->n_requests > 0 ? o->read_timeout_ms * 1000000 : header_ns;
-    const int64_t                    earned_ns = c->body_bytes / body_bytes_per_second * 1000000000;
+    const int64_t header_ns = c->is_spare ? spare_ns : o->header_timeout_ms * 1000000;
+    const int64_t idle_ns = c->n_requests > 0 ? o->read_timeout_ms * 1000000 : header_ns;
+    const int64_t earned_ns = c->body_bytes / body_bytes_per_second * 1000000000;
     switch (c->phase) {
     case WEIR_PHASE_IDLE:
         if (waited_ns > idle_ns) weir_connection_close(c);
         return false;
-    case WEIR_PHASE_HEADER: return waited_ns > header_ns && refuse(c, 408, "the header did not arrive in time");
+    case WEIR_PHASE_HEADER:
+        return waited_ns > header_ns && refuse(c, 408, "the header did not arrive in time");
     case WEIR_PHASE_BODY:
-        return waited_ns > o->read_timeout_ms * 1000000 + earned_ns && refuse(c, 408, "the body did not arrive in time");
+        return waited_ns > o->read_timeout_ms * 1000000 + earned_ns &&
+               refuse(c, 408, "the body did not arrive in time");
     case WEIR_PHASE_LINGER:
         if (waited_ns > linger_ns) weir_connection_close(c);
         return false;

@@ -22,7 +22,8 @@ static const char *type_of(int status)
     }
 }
 
-static void fill(weir_api_error *error, int status, const char *code, const char *param, const char *format, va_list arguments)
+static void fill(weir_api_error *error, int status, const char *code, const char *param,
+                 const char *format, va_list arguments)
 {
     *error = (weir_api_error){ .status = status, .type = type_of(status), .code = code };
     if (param != NULL) (void)snprintf(error->param, sizeof error->param, "%s", param);
@@ -30,7 +31,8 @@ static void fill(weir_api_error *error, int status, const char *code, const char
     if (status == 429 || status == 503) error->retry_after = status == 429 ? 1 : 5;
 }
 
-weir_status weir_api_fail(weir_api_error *error, int status, const char *code, const char *param, const char *format, ...)
+weir_status weir_api_fail(weir_api_error *error, int status, const char *code, const char *param,
+                          const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -48,18 +50,21 @@ weir_status weir_api_bad(weir_api_error *error, const char *param, const char *f
     return WEIR_EINVAL;
 }
 
-weir_status weir_api_too_long(weir_api_error *error, const char *param, int64_t n_prompt_tokens, int64_t n_ctx)
+weir_status weir_api_too_long(weir_api_error *error, const char *param, int64_t n_prompt_tokens,
+                              int64_t n_ctx)
 {
     const weir_status status =
         weir_api_fail(error, 400, "context_length_exceeded", param,
-                      "context_length_exceeded: the prompt of %lld tokens exceeds the available context size of %lld tokens; shorten it.",
+                      "context_length_exceeded: the prompt of %lld tokens exceeds the available "
+                      "context size of %lld tokens; shorten it.",
                       (long long)n_prompt_tokens, (long long)n_ctx);
     error->n_prompt_tokens = n_prompt_tokens;
     error->n_ctx = n_ctx;
     return status;
 }
 
-weir_status weir_api_over_budget(weir_api_error *error, const char *param, const char *text, int64_t n_prompt_tokens, int64_t n_ctx)
+weir_status weir_api_over_budget(weir_api_error *error, const char *param, const char *text,
+                                 int64_t n_prompt_tokens, int64_t n_ctx)
 {
     const weir_status status = weir_api_fail(error, 400, "kv_budget_exceeded", param, "%s", text);
     error->n_prompt_tokens = n_prompt_tokens;
@@ -70,7 +75,8 @@ weir_status weir_api_over_budget(weir_api_error *error, const char *param, const
 /* Where a path in a text ends: at its quote, before ": " where it begins the text, else with its word. */
 static const char *end_of_path(const char *text, const char *path)
 {
-    const char *const quote = path > text && (path[-1] == '\'' || path[-1] == '"') ? strchr(path, path[-1]) : NULL;
+    const char *const quote =
+        path > text && (path[-1] == '\'' || path[-1] == '"') ? strchr(path, path[-1]) : NULL;
     const char *const colon = path == text ? strstr(path, ": ") : NULL;
     if (quote != NULL || colon != NULL) return quote != NULL ? quote : colon;
     return path + strcspn(path, " \t'\"():,;");
@@ -96,19 +102,25 @@ static const char *without_folders(char *out, size_t size, const char *text)
 
 void weir_api_from_status(weir_api_error *error, weir_status status, const char *text)
 {
-    char              told[sizeof error->message];
-    const bool        full = status == WEIR_EFULL || status == WEIR_ENOMEM || status == WEIR_EUNSUPPORTED || status == WEIR_ECANCELED;
-    const char *const plain =
-        status == WEIR_ENOMEM ? "no memory for this request within memory.host now; try again" : weir_status_text(status);
-    const bool has_text = text != NULL && text[0] != 0;
-    (void)weir_api_fail(error, full ? 503 : 500, NULL, NULL, "%s", has_text ? without_folders(told, sizeof told, text) : plain);
+    char       told[sizeof error->message];
+    const bool full = status == WEIR_EFULL || status == WEIR_ENOMEM ||
+                      status == WEIR_EUNSUPPORTED || status == WEIR_ECANCELED;
+    const char *const plain = status == WEIR_ENOMEM
+                                  ? "no memory for this request within memory.host now; try again"
+                                  : weir_status_text(status);
+    const bool        has_text = text != NULL && text[0] != 0;
+    (void)weir_api_fail(error, full ? 503 : 500, NULL, NULL, "%s",
+                        has_text ? without_folders(told, sizeof told, text) : plain);
 }
 
-weir_status weir_api_by_case(weir_api_error *error, const weir_api_case *cases, size_t n_cases, weir_status status, const char *text)
+weir_status weir_api_by_case(weir_api_error *error, const weir_api_case *cases, size_t n_cases,
+                             weir_status status, const char *text)
 {
     char told[sizeof error->message];
     for (const weir_api_case *c = cases; c < cases + n_cases; c++)
-        if (c->status == status) return weir_api_fail(error, c->http, c->code, c->param, "%s", without_folders(told, sizeof told, text));
+        if (c->status == status)
+            return weir_api_fail(error, c->http, c->code, c->param, "%s",
+                                 without_folders(told, sizeof told, text));
     weir_api_from_status(error, status, text);
     return status;
 }
@@ -144,7 +156,8 @@ weir_quoted weir_quote(const char *text)
 {
     weir_quoted quoted = { "" };
     size_t      n = 0;
-    for (; text[n] != 0 && n < 60; n++) quoted.text[n] = (char)(text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?');
+    for (; text[n] != 0 && n < 60; n++)
+        quoted.text[n] = (char)(text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?');
     if (text[n] != 0) memcpy(quoted.text + n, "...", 4);
     return quoted;
 }

@@ -11,10 +11,12 @@ static void make_id(char *id, size_t size)
 {
     uint64_t random[2] = { 0, 0 };
     (void)getrandom(random, sizeof random, 0);
-    (void)snprintf(id, size, "req_%016llx%08llx", (unsigned long long)random[0], (unsigned long long)(random[1] & 0xffffffff));
+    (void)snprintf(id, size, "req_%016llx%08llx", (unsigned long long)random[0],
+                   (unsigned long long)(random[1] & 0xffffffff));
 }
 
-weir_exchange *weir_exchange_open(weir_connection *connection, const char *method, const char *target)
+weir_exchange *weir_exchange_open(weir_connection *connection, const char *method,
+                                  const char *target)
 {
     weir_server *const   server = connection->server;
     weir_exchange *const x = weir_memory_take_zero(1, sizeof *x);
@@ -25,7 +27,8 @@ weir_exchange *weir_exchange_open(weir_connection *connection, const char *metho
     x->start_ns = weir_clock_ns();
     x->key = -1;
     const size_t length = strcspn(target, "?");
-    if (length < sizeof x->path) memcpy(x->path, target, length); /* a longer path is no path of ours: it stays empty */
+    if (length < sizeof x->path)
+        memcpy(x->path, target, length); /* a longer path is no path of ours: it stays empty */
     if (target[length] == '?' && strlen(target + length) <= sizeof x->query)
         (void)snprintf(x->query, sizeof x->query, "%s", target + length + 1);
     (void)snprintf(x->method, sizeof x->method, "%.*s", (int)sizeof x->method - 1, method);
@@ -118,8 +121,11 @@ weir_own_name weir_exchange_own(const weir_exchange *x, const char *cache_salt, 
 {
     weir_own_name own = { .salt = "" };
     char          owner[17] = "";
-    for (size_t i = 0; i < 8 && x->key >= 0; i++) (void)snprintf(owner + 2 * i, 3, "%02x", x->server->access.key[x->key].bytes[i]);
-    if (x->key >= 0 || cache_salt != NULL) (void)snprintf(own.salt, sizeof own.salt, "%s:%s", owner, cache_salt != NULL ? cache_salt : "");
+    for (size_t i = 0; i < 8 && x->key >= 0; i++)
+        (void)snprintf(owner + 2 * i, 3, "%02x", x->server->access.key[x->key].bytes[i]);
+    if (x->key >= 0 || cache_salt != NULL)
+        (void)snprintf(own.salt, sizeof own.salt, "%s:%s", owner,
+                       cache_salt != NULL ? cache_salt : "");
     (void)snprintf(own.name, sizeof own.name, x->key >= 0 ? "k%s-%s" : "%s%s", owner, session);
     return own;
 }
@@ -152,7 +158,9 @@ bool weir_exchange_charge(weir_exchange *x, size_t n)
 {
     weir_server *const server = x->server;
     const size_t       before = x->body.capacity;
-    if (x->body.size + n + 1 > before && atomic_load(&server->body_bytes) + n > (size_t)server->options.body_memory_limit) return false;
+    if (x->body.size + n + 1 > before &&
+        atomic_load(&server->body_bytes) + n > (size_t)server->options.body_memory_limit)
+        return false;
     weir_payer *const payer = weir_payer_set(weir_exchange_payer(x));
     const weir_status status = weir_buffer_reserve(&x->body, n);
     (void)weir_payer_set(payer);
@@ -194,9 +202,11 @@ void weir_reply_text(weir_exchange *x, const char *content_type, const void *tex
 
 void weir_reply_error(weir_exchange *x)
 {
-    weir_payer *const payer = weir_payer_set(NULL); /* a page at most: that memory is short can be said even then */
-    weir_buffer       text = { 0 };
-    if (weir_api_error_write(&text, &x->error) != WEIR_OK) weir_buffer_free(&text); /* an empty body: no memory for a better one */
+    weir_payer *const payer =
+        weir_payer_set(NULL); /* a page at most: that memory is short can be said even then */
+    weir_buffer text = { 0 };
+    if (weir_api_error_write(&text, &x->error) != WEIR_OK)
+        weir_buffer_free(&text); /* an empty body: no memory for a better one */
     (void)weir_payer_set(payer);
     weir_reply_json(x, x->error.status, &text);
 }

@@ -13,7 +13,8 @@
 
 static weir_status take_prompt_score(weir_prompt *prompt, const weir_event *event)
 {
-    return weir_scores_add(&prompt->scores, event->token, event->logprob.logprob, event->top, event->n_top, 0);
+    return weir_scores_add(&prompt->scores, event->token, event->logprob.logprob, event->top,
+                           event->n_top, 0);
 }
 
 static void observe_token(weir_generation *g, weir_answer *answer)
@@ -25,7 +26,8 @@ static void observe_token(weir_generation *g, weir_answer *answer)
         g->first_token_ns = now_ns;
         weir_metrics_observe(metrics, WEIR_HISTOGRAM_FIRST_TOKEN, now_ns - g->exchange->start_ns);
     }
-    if (answer->last_token_ns != 0) weir_metrics_observe(metrics, WEIR_HISTOGRAM_INTER_TOKEN, now_ns - answer->last_token_ns);
+    if (answer->last_token_ns != 0)
+        weir_metrics_observe(metrics, WEIR_HISTOGRAM_INTER_TOKEN, now_ns - answer->last_token_ns);
     answer->last_token_ns = g->last_token_ns = now_ns;
 }
 
@@ -49,19 +51,22 @@ static weir_status take_done(weir_generation *g, weir_prompt *prompt, const weir
     weir_answer *const answers = g->answers + (size_t)(prompt - g->prompts) * (size_t)g->request.n;
     weir_status        status = WEIR_OK;
     for (int32_t i = 0; i < g->request.n; i++)
-        if (answers[i].finish == WEIR_FINISH_NONE && status == WEIR_OK) status = weir_answer_finish(&answers[i], WEIR_FINISH_LENGTH);
+        if (answers[i].finish == WEIR_FINISH_NONE && status == WEIR_OK)
+            status = weir_answer_finish(&answers[i], WEIR_FINISH_LENGTH);
     prompt->done = prompt->scored = true;
     prompt->usage = event->usage;
     g->n_done++;
     count_tokens(&g->exchange->server->metrics, prompt);
     if (event->status == WEIR_OK) observe_times(&g->exchange->server->metrics, event);
-    if (event->status != WEIR_OK && g->failure.status == 0) weir_api_from_status(&g->failure, event->status, event->message);
+    if (event->status != WEIR_OK && g->failure.status == 0)
+        weir_api_from_status(&g->failure, event->status, event->message);
     return status;
 }
 
 static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event *event)
 {
-    const size_t       choice = (size_t)(prompt - g->prompts) * (size_t)g->request.n + (size_t)event->choice;
+    const size_t choice =
+        (size_t)(prompt - g->prompts) * (size_t)g->request.n + (size_t)event->choice;
     weir_answer *const answer = choice < g->n_choices ? &g->answers[choice] : NULL;
     weir_status        status = WEIR_OK;
     bool               go_on = true;
@@ -79,11 +84,13 @@ static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event
         break;
     case WEIR_EVENT_CHOICE:
         prompt->scored = true;
-        if (answer != NULL && answer->finish == WEIR_FINISH_NONE) status = weir_answer_finish(answer, event->finish);
+        if (answer != NULL && answer->finish == WEIR_FINISH_NONE)
+            status = weir_answer_finish(answer, event->finish);
         break;
     case WEIR_EVENT_DONE: status = take_done(g, prompt, event); break;
     }
-    if (status != WEIR_OK && g->failure.status == 0) weir_api_from_status(&g->failure, status, NULL);
+    if (status != WEIR_OK && g->failure.status == 0)
+        weir_api_from_status(&g->failure, status, NULL);
     return go_on && g->failure.status == 0;
 }
 
@@ -97,11 +104,13 @@ static bool on_event(void *user, const weir_event *event)
     (void)pthread_mutex_lock(&x->lock);
     const bool go_on = take_event(g, prompt, event);
     const bool over = weir_generation_is_over(g);
-    if (g->request.stream && g->admitted && !over && x->ready == WEIR_NOT_READY) x->ready = WEIR_READY_STREAM;
+    if (g->request.stream && g->admitted && !over && x->ready == WEIR_NOT_READY)
+        x->ready = WEIR_READY_STREAM;
     if (g->request.stream && x->ready == WEIR_READY_STREAM) weir_exchange_wake(x);
     (void)pthread_mutex_unlock(&x->lock);
     (void)weir_payer_set(before);
-    if (event->type == WEIR_EVENT_DONE || over) weir_workers_add(&x->server->workers, x, WEIR_WORK_ADVANCE);
+    if (event->type == WEIR_EVENT_DONE || over)
+        weir_workers_add(&x->server->workers, x, WEIR_WORK_ADVANCE);
     return go_on;
 }
 
@@ -113,8 +122,10 @@ static void resume(const weir_exchange *x, const weir_request *request)
     weir_error           why = { 0 };
     weir_sessions *const sessions = x->server->options.sessions;
     if (sessions == NULL) return;
-    if (request->session != NULL && weir_sessions_resume(sessions, request->session, &why) != WEIR_OK)
-        weir_log(WEIR_LOG_WARNING, "request %s goes on without session %s: %s", x->id, request->session, why.text);
+    if (request->session != NULL &&
+        weir_sessions_resume(sessions, request->session, &why) != WEIR_OK)
+        weir_log(WEIR_LOG_WARNING, "request %s goes on without session %s: %s", x->id,
+                 request->session, why.text);
     if (request->cache_prompt && !request->want_prompt_logprobs)
         weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);
 }
@@ -127,8 +138,10 @@ static weir_status load_beginning(const weir_generation *g, weir_error *error)
     if (g->beginning.tokens == NULL) return WEIR_OK;
     const weir_status status = weir_beginning_load(&g->beginning, &documents, &why);
     if (status == WEIR_OK) return WEIR_OK;
-    if (g->beginning.n_kept > 0) return weir_error_set(error, status == WEIR_EFULL ? WEIR_ENOMEM : status, "%s", why.text);
-    weir_log(WEIR_LOG_WARNING, "request %s computes the text of state %s: %s", g->exchange->id, g->beginning.info.name, why.text);
+    if (g->beginning.n_kept > 0)
+        return weir_error_set(error, status == WEIR_EFULL ? WEIR_ENOMEM : status, "%s", why.text);
+    weir_log(WEIR_LOG_WARNING, "request %s computes the text of state %s: %s", g->exchange->id,
+             g->beginning.info.name, why.text);
     return WEIR_OK;
 }
 
@@ -137,38 +150,42 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
     const weir_openai_request *const r = &g->request;
     weir_exchange *const             x = g->exchange;
     const weir_service_info *const   info = weir_service_info_of(x->server->options.service);
-    const int32_t                    room = weir_service_row_limit(info, r->n) - (int32_t)prompt->ids.count;
-    const weir_own_name              own = weir_exchange_own(x, r->cache_salt, r->session != NULL ? r->session : "");
-    weir_request                     request = {
-                            .prompt = prompt->ids.data,
-                            .n_prompt = (int32_t)prompt->ids.count,
-                            .n_choices = r->n,
-                            .max_tokens = r->max_tokens < 0 || r->max_tokens > room ? room : (int32_t)r->max_tokens,
-                            .min_tokens = r->min_tokens < room ? r->min_tokens : room,
-                            .ignore_eos = r->ignore_eos,
-                            .want_logprobs = r->logprobs,
-                            .want_prompt_logprobs = r->logprobs && r->echo,
-                            .cache_prompt = r->cache_prompt,
-                            .n_top_logprobs = r->n_top_logprobs,
-                            .sampling = r->sampling,
-                            .client = x->key,
-                            .cache_salt = g->beginning.tokens != NULL ? g->beginning.salt
-                                          : own.salt[0] != '\0'       ? own.salt
-                                                                      : NULL,
-                            .n_kept = g->beginning.n_kept,
-                            .session = r->session != NULL ? own.name : NULL,
-                            .policy = r->policy,
-                            .kv_budget = r->kv_budget,
-                            .callback = on_event,
-                            .user = prompt,
+    const int32_t       room = weir_service_row_limit(info, r->n) - (int32_t)prompt->ids.count;
+    const weir_own_name own =
+        weir_exchange_own(x, r->cache_salt, r->session != NULL ? r->session : "");
+    weir_request request = {
+        .prompt = prompt->ids.data,
+        .n_prompt = (int32_t)prompt->ids.count,
+        .n_choices = r->n,
+        .max_tokens = r->max_tokens < 0 || r->max_tokens > room ? room : (int32_t)r->max_tokens,
+        .min_tokens = r->min_tokens < room ? r->min_tokens : room,
+        .ignore_eos = r->ignore_eos,
+        .want_logprobs = r->logprobs,
+        .want_prompt_logprobs = r->logprobs && r->echo,
+        .cache_prompt = r->cache_prompt,
+        .n_top_logprobs = r->n_top_logprobs,
+        .sampling = r->sampling,
+        .client = x->key,
+        .cache_salt = g->beginning.tokens != NULL ? g->beginning.salt
+                      : own.salt[0] != '\0'       ? own.salt
+                                                  : NULL,
+        .n_kept = g->beginning.n_kept,
+        .session = r->session != NULL ? own.name : NULL,
+        .policy = r->policy,
+        .kv_budget = r->kv_budget,
+        .callback = on_event,
+        .user = prompt,
     };
     resume(x, &request);
     WEIR_TRY(load_beginning(g, error));
     if (r->kv_protect && prompt->has_preamble)
-        request.n_pinned = weir_turn_second(x->server->options.tokenizer, request.prompt, prompt->ids.count);
-    weir_turn_starts(x->server->options.tokenizer, request.prompt, prompt->ids.count, request.turn_starts, WEIR_TURN_STARTS);
+        request.n_pinned =
+            weir_turn_second(x->server->options.tokenizer, request.prompt, prompt->ids.count);
+    weir_turn_starts(x->server->options.tokenizer, request.prompt, prompt->ids.count,
+                     request.turn_starts, WEIR_TURN_STARTS);
     weir_job         *job = NULL;
-    const weir_status status = weir_service_submit(x->server->options.service, &job, &request, error);
+    const weir_status status =
+        weir_service_submit(x->server->options.service, &job, &request, error);
     if (status != WEIR_OK) return status;
     prompt->job = job; /* only workers use it */
     return WEIR_OK;
@@ -181,13 +198,15 @@ static bool has_code(const weir_error *error, const char *code)
     return strncmp(error->text, code, n) == 0 && error->text[n] == ':';
 }
 
-static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_status status, const weir_error *error)
+static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_status status,
+                           const weir_error *error)
 {
     const weir_server *const server = g->exchange->server;
     const char *const        param = g->request.chat ? "messages" : "prompt";
     weir_api_error *const    failure = &g->failure;
     if (status == WEIR_EFULL) {
-        (void)!weir_api_fail(failure, 429, "queue_full", NULL, "the queue of %d requests is full; try again",
+        (void)!weir_api_fail(failure, 429, "queue_full", NULL,
+                             "the queue of %d requests is full; try again",
                              weir_service_info_of(server->options.service)->queue_limit);
     } else if (status == WEIR_EINVAL && has_code(error, "context_length_exceeded")) {
         (void)!weir_api_too_long(failure, param, (int64_t)prompt->ids.count, server->limits.window);
@@ -205,11 +224,14 @@ static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_s
 static void submit_more(weir_generation *g)
 {
     weir_exchange *const x = g->exchange;
-    const size_t         at_once = (size_t)(x->server->limits.n_slots / g->request.n > 0 ? x->server->limits.n_slots / g->request.n : 1);
+    const size_t         at_once = (size_t)(x->server->limits.n_slots / g->request.n > 0
+                                                ? x->server->limits.n_slots / g->request.n
+                                                : 1);
     for (;;) {
         (void)pthread_mutex_lock(&x->lock);
         const size_t running = g->n_started - g->n_done;
-        const bool   start = g->failure.status == 0 && !g->cancelled && g->n_started < g->n_prompts && running < at_once;
+        const bool start = g->failure.status == 0 && !g->cancelled && g->n_started < g->n_prompts &&
+                           running < at_once;
         const size_t index = start ? g->n_started++ : 0;
         (void)pthread_mutex_unlock(&x->lock);
         if (!start) return;
@@ -218,7 +240,8 @@ static void submit_more(weir_generation *g)
         if (status == WEIR_OK) continue;
         (void)pthread_mutex_lock(&x->lock);
         g->n_started--;
-        g->queue_was_full = status == WEIR_EFULL && g->n_started > 0; /* the watcher or the next end of a job tries again */
+        g->queue_was_full = status == WEIR_EFULL &&
+                            g->n_started > 0; /* the watcher or the next end of a job tries again */
         if (!g->queue_was_full) submit_failure(g, &g->prompts[index], status, &error);
         (void)pthread_mutex_unlock(&x->lock);
         return;
@@ -230,7 +253,9 @@ static void submit_more(weir_generation *g)
 static weir_success success_of(const weir_generation *g)
 {
     const char *const reason = weir_answer_reason(&g->answers[0]);
-    return reason[0] == 't' ? WEIR_SUCCESS_TOOL_CALLS : reason[0] == 'l' ? WEIR_SUCCESS_LENGTH : WEIR_SUCCESS_STOP;
+    return reason[0] == 't'   ? WEIR_SUCCESS_TOOL_CALLS
+           : reason[0] == 'l' ? WEIR_SUCCESS_LENGTH
+                              : WEIR_SUCCESS_STOP;
 }
 
 static void count_success(weir_generation *g)
@@ -270,14 +295,17 @@ void weir_generation_cancel(weir_generation *g)
 void weir_generation_stop(weir_generation *g)
 {
     if (weir_generation_is_over(g)) return;
-    (void)!weir_api_fail(&g->failure, 503, NULL, NULL, "this server shut down before the answer was complete; send the request again");
+    (void)!weir_api_fail(
+        &g->failure, 503, NULL, NULL,
+        "this server shut down before the answer was complete; send the request again");
     weir_generation_cancel(g);
 }
 
 static void cancel_jobs(weir_generation *g)
 {
     for (size_t i = 0; i < g->n_prompts; i++)
-        if (g->prompts[i].job != NULL) weir_job_cancel(g->prompts[i].job); /* no effect on one that is done */
+        if (g->prompts[i].job != NULL)
+            weir_job_cancel(g->prompts[i].job); /* no effect on one that is done */
 }
 
 void weir_generation_advance(weir_exchange *x)
@@ -287,7 +315,8 @@ void weir_generation_advance(weir_exchange *x)
     (void)pthread_mutex_lock(&x->lock);
     const bool cancelled = g->cancelled;
     const bool ends = weir_generation_is_over(g) && !g->ended;
-    const bool streams = g->request.stream && (x->ready == WEIR_READY_STREAM || g->failure.status == 0);
+    const bool streams =
+        g->request.stream && (x->ready == WEIR_READY_STREAM || g->failure.status == 0);
     if (ends) {
         g->ended = true;
         if (g->failure.status == 0)
@@ -309,7 +338,9 @@ void weir_generation_release(weir_generation *g)
     for (size_t i = 0; i < g->n_prompts; i++) {
         if (g->prompts[i].job != NULL) weir_job_release(g->prompts[i].job);
         g->prompts[i].job = NULL;
-        if (!g->prompts[i].done) count_tokens(&g->exchange->server->metrics, &g->prompts[i]); /* released before its last event */
+        if (!g->prompts[i].done)
+            count_tokens(&g->exchange->server->metrics,
+                         &g->prompts[i]); /* released before its last event */
     }
 }
 
@@ -335,7 +366,8 @@ void weir_generation_log(const weir_generation *g, weir_buffer *line)
     const int64_t    start_ns = g->exchange->start_ns;
     int32_t          n_answer = 0;
     for (size_t i = 0; i < g->n_choices; i++) n_answer += g->answers[i].n_tokens;
-    const double  first_ms = g->first_token_ns != 0 ? (double)(g->first_token_ns - start_ns) * 1e-6 : -1;
+    const double first_ms =
+        g->first_token_ns != 0 ? (double)(g->first_token_ns - start_ns) * 1e-6 : -1;
     const int32_t gaps = n_answer / (int32_t)g->n_choices - 1;
     const char   *finish = g->exchange->gone        ? "cancelled"
                            : g->failure.status != 0 ? "error"

@@ -10,30 +10,31 @@ typedef struct weir_prompt {
     weir_ids         ids;
     int32_t          n_truncated; /* tokens taken from its middle */
     bool             has_preamble; /* it begins with a system message or tools */
-    weir_buffer      echo;      /* the prompt's text, with `echo` */
-    weir_scores      scores;    /* of the prompt, with `echo` and log-probabilities: as many as came, the first token's may be missing */
-    bool             scored;    /* all of them are there */
-    weir_job        *job;
-    bool             admitted, done;
-    weir_usage       usage;     /* of ADMITTED, then of DONE */
+    weir_buffer      echo; /* the prompt's text, with `echo` */
+    weir_scores
+        scores; /* of the prompt, with `echo` and log-probabilities: as many as came, the first token's may be missing */
+    bool       scored; /* all of them are there */
+    weir_job  *job;
+    bool       admitted, done;
+    weir_usage usage; /* of ADMITTED, then of DONE */
 } weir_prompt;
 
 /* Everything below `prompts` under the exchange's lock. */
 struct weir_generation {
     weir_exchange      *exchange;
     weir_openai_request request;
-    char                id[48];       /* chatcmpl-... or cmpl-... */
+    char                id[48]; /* chatcmpl-... or cmpl-... */
     int64_t             created;
-    weir_think_state    think;        /* how each answer begins */
+    weir_think_state    think; /* how each answer begins */
     size_t              n_prompts, n_choices; /* answers: n_prompts * n */
-    weir_beginning      beginning;    /* of all prompts; zeros: none */
+    weir_beginning      beginning; /* of all prompts; zeros: none */
     weir_prompt        *prompts;
     weir_answer        *answers;
 
     size_t         n_started, n_done;
     bool           admitted, queue_was_full, cancelled;
-    bool           ended;                /* counted; the reply or the end of the stream may go */
-    weir_api_error failure;           /* status 0: none */
+    bool           ended; /* counted; the reply or the end of the stream may go */
+    weir_api_error failure; /* status 0: none */
     int64_t        first_token_ns, last_token_ns;
     /* stream */
     weir_buffer out;
@@ -41,10 +42,14 @@ struct weir_generation {
     bool        ping, end_sent;
 };
 
-static inline bool weir_generation_is_over(const weir_generation *g) { return g->failure.status != 0 || g->n_done == g->n_prompts; }
+static inline bool weir_generation_is_over(const weir_generation *g)
+{
+    return g->failure.status != 0 || g->n_done == g->n_prompts;
+}
 /* Sums over all prompts. */
 weir_usage weir_generation_usage(const weir_generation *g);
-int64_t    weir_generation_truncated(const weir_generation *g); /* tokens taken from prompts that were too long */
+int64_t    weir_generation_truncated(
+       const weir_generation *g); /* tokens taken from prompts that were too long */
 
 /* reply.c: JSON objects. Lock held. */
 WEIR_MUST_CHECK weir_status weir_reply_whole(weir_buffer *out, weir_generation *g);

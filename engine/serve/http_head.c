@@ -24,7 +24,8 @@ static bool is_head_byte(unsigned char c) { return (c >= 0x20 && c != 0x7f) || c
 
 /* ---- the request line ------------------------------------------------------------------------ */
 
-static bool read_version(weir_http_head *head, const char *text, size_t n, weir_http_problem *problem)
+static bool read_version(weir_http_head *head, const char *text, size_t n,
+                         weir_http_problem *problem)
 {
     if (n == 8 && memcmp(text, "HTTP/1.", 7) == 0 && (text[7] == '0' || text[7] == '1')) {
         head->minor = text[7] - '0';

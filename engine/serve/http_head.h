@@ -46,15 +46,19 @@ typedef struct weir_http_problem {
     const char *text;
 } weir_http_problem;
 
-typedef enum weir_http_progress { WEIR_HTTP_MORE, WEIR_HTTP_DONE, WEIR_HTTP_BAD } weir_http_progress;
+typedef enum weir_http_progress {
+    WEIR_HTTP_MORE,
+    WEIR_HTTP_DONE,
+    WEIR_HTTP_BAD
+} weir_http_progress;
 
 /* All offsets are into the bytes that were read; zero-initialise. */
 typedef struct weir_http_head {
     size_t   limit;         /* most bytes of all fields; set it before the first call */
     size_t   scanned, line; /* bytes looked at; begin of the line that is being read */
-    size_t   fields;        /* where the first field begins; 0: the request line is not complete */
+    size_t   fields; /* where the first field begins; 0: the request line is not complete */
     uint32_t n_fields;
-    int      minor;      /* HTTP/1.minor */
+    int      minor; /* HTTP/1.minor */
     bool     keep_alive; /* the connection may serve another request */
     bool     chunked;
     int64_t  length; /* Content-Length; -1: none */

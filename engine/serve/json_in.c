@@ -60,35 +60,41 @@ weir_status weir_field_bool(const json_t *object, const char *key, bool *out, we
     return WEIR_OK;
 }
 
-weir_status weir_field_integer(const json_t *object, const char *key, int64_t least, int64_t most, int64_t *out, weir_api_error *error)
+weir_status weir_field_integer(const json_t *object, const char *key, int64_t least, int64_t most,
+                               int64_t *out, weir_api_error *error)
 {
     const json_t *const value = weir_field(object, key);
     if (value == NULL) return WEIR_OK;
     if (!json_is_integer(value)) return weir_api_bad(error, key, "%s must be an integer", key);
     const int64_t number = json_integer_value(value);
     if (number < least || number > most)
-        return weir_api_bad(error, key, "%s is %lld; it must be %lld to %lld", key, (long long)number, (long long)least, (long long)most);
+        return weir_api_bad(error, key, "%s is %lld; it must be %lld to %lld", key,
+                            (long long)number, (long long)least, (long long)most);
     *out = number;
     return WEIR_OK;
 }
 
-weir_status weir_field_number(const json_t *object, const char *key, double least, double most, double *out, weir_api_error *error)
+weir_status weir_field_number(const json_t *object, const char *key, double least, double most,
+                              double *out, weir_api_error *error)
 {
     const json_t *const value = weir_field(object, key);
     if (value == NULL) return WEIR_OK;
     if (!json_is_number(value)) return weir_api_bad(error, key, "%s must be a number", key);
     const double number = json_number_value(value);
-    if (!(number >= least && number <= most)) return weir_api_bad(error, key, "%s is %g; it must be %g to %g", key, number, least, most);
+    if (!(number >= least && number <= most))
+        return weir_api_bad(error, key, "%s is %g; it must be %g to %g", key, number, least, most);
     *out = number;
     return WEIR_OK;
 }
 
-weir_status weir_field_text(const json_t *object, const char *key, const char **out, weir_api_error *error)
+weir_status weir_field_text(const json_t *object, const char *key, const char **out,
+                            weir_api_error *error)
 {
     const json_t *const value = weir_field(object, key);
     if (value == NULL) return WEIR_OK;
     if (!json_is_string(value)) return weir_api_bad(error, key, "%s must be a string", key);
-    if (strlen(json_string_value(value)) != json_string_length(value)) return weir_api_bad(error, key, "%s holds a NUL", key);
+    if (strlen(json_string_value(value)) != json_string_length(value))
+        return weir_api_bad(error, key, "%s holds a NUL", key);
     *out = json_string_value(value);
     return WEIR_OK;
 }

@@ -43,7 +43,12 @@ size_t weir_utf8_sequence(const unsigned char *text, size_t n)
     if (c < 0xc2 || c > 0xf4) return 0;
     const size_t length = c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
     if (n < length) return 0;
-    const unsigned char low = c == 0xe0 ? 0xa0 : c == 0xf0 ? 0x90 : 0x80, high = c == 0xed ? 0x9f : c == 0xf4 ? 0x8f : 0xbf;
+    const unsigned char low = c == 0xe0   ? 0xa0
+                              : c == 0xf0 ? 0x90
+                                          : 0x80,
+                        high = c == 0xed   ? 0x9f
+                               : c == 0xf4 ? 0x8f
+                                           : 0xbf;
     if (text[1] < low || text[1] > high) return 0;
     for (size_t i = 2; i < length; i++)
         if ((text[i] & 0xc0) != 0x80) return 0;
@@ -89,18 +94,23 @@ void weir_json_bytes(weir_json_out *out, const char *bytes, size_t n)
     put(out, "\"", 1);
 }
 
-void weir_json_string(weir_json_out *out, const char *text) { weir_json_bytes(out, text, strlen(text)); }
+void weir_json_string(weir_json_out *out, const char *text)
+{
+    weir_json_bytes(out, text, strlen(text));
+}
 
 void weir_json_integer(weir_json_out *out, int64_t value)
 {
     before_value(out);
-    if (out->status == WEIR_OK) out->status = weir_buffer_format(out->buffer, "%lld", (long long)value);
+    if (out->status == WEIR_OK)
+        out->status = weir_buffer_format(out->buffer, "%lld", (long long)value);
 }
 
 void weir_json_number(weir_json_out *out, double value)
 {
     before_value(out);
-    if (out->status == WEIR_OK) out->status = weir_buffer_format(out->buffer, "%.9g", isfinite(value) ? value : -9999.0);
+    if (out->status == WEIR_OK)
+        out->status = weir_buffer_format(out->buffer, "%.9g", isfinite(value) ? value : -9999.0);
 }
 
 void weir_json_bool(weir_json_out *out, bool value)

@@ -7,7 +7,8 @@ static void write_part(weir_json_out *json, const char *name, const weir_banks_p
     weir_json_put_integer(json, "slots", part->slots);
     weir_json_put_integer(json, "open", part->open);
     weir_json_put_integer(json, "used", part->used);
-    weir_json_put_number(json, "fill", part->slots > 0 ? (double)part->used / (double)part->slots : 0.0);
+    weir_json_put_number(json, "fill",
+                         part->slots > 0 ? (double)part->used / (double)part->slots : 0.0);
     weir_json_close(json, '}');
 }
 
@@ -22,12 +23,14 @@ void weir_banks_write(weir_json_out *json, const weir_banks *banks)
     write_part(json, "summary", &banks->summary);
     weir_json_key(json, "counts");
     weir_json_open(json, '{');
-    for (int i = 0; i < WEIR_BANKS_COUNTS; i++) weir_json_put_integer(json, weir_banks_count_name((weir_banks_count)i), banks->counts[i]);
+    for (int i = 0; i < WEIR_BANKS_COUNTS; i++)
+        weir_json_put_integer(json, weir_banks_count_name((weir_banks_count)i), banks->counts[i]);
     weir_json_close(json, '}');
     weir_json_close(json, '}');
 }
 
-void weir_usage_kv_write(weir_json_out *json, const weir_service_info *info, const weir_usage *usage)
+void weir_usage_kv_write(weir_json_out *json, const weir_service_info *info,
+                         const weir_usage *usage)
 {
     const bool has_banks = usage->banks.n_layers > 0, has_policy = usage->kv_policy != NULL;
     if (!info->kv_is_lossy && !has_policy && !has_banks) return;

@@ -17,7 +17,13 @@
 #include "engine/base/clock.h"
 #include "engine/serve/internal.h"
 
-enum { EVENTS = 64, TICK_MS = 200, SPARE_PLACES = 16, ACCEPTS_PER_TURN = 64, OTHER_DESCRIPTORS = 128 };
+enum {
+    EVENTS = 64,
+    TICK_MS = 200,
+    SPARE_PLACES = 16,
+    ACCEPTS_PER_TURN = 64,
+    OTHER_DESCRIPTORS = 128
+};
 
 /* ---- the list of connections ------------------------------------------------------------------- */
 
@@ -60,7 +66,9 @@ static bool make_room(weir_loop *loop, bool among_spare)
     int              least = 3;
     for (weir_connection *c = loop->connections; c != NULL; c = c->next) {
         const int worth = c->is_spare == among_spare ? weir_connection_worth(c, now_ns) : -1;
-        if (worth < 0 || worth > least || (worth == least && victim != NULL && c->since_ns > victim->since_ns)) continue;
+        if (worth < 0 || worth > least ||
+            (worth == least && victim != NULL && c->since_ns > victim->since_ns))
+            continue;
         victim = c;
         least = worth;
     }
@@ -72,7 +80,8 @@ static bool make_room(weir_loop *loop, bool among_spare)
 
 static bool is_loopback(const struct in6_addr *address)
 {
-    return IN6_IS_ADDR_LOOPBACK(address) || (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
+    return IN6_IS_ADDR_LOOPBACK(address) ||
+           (IN6_IS_ADDR_V4MAPPED(address) && address->s6_addr[12] == 127);
 }
 
 /* Whether one address holds its share; this machine's own clients share theirs. */
@@ -101,7 +110,8 @@ static void admit(weir_server *server, int fd, const struct in6_addr *address)
     weir_loop *const loop = &server->loop;
     const bool       share = has_share(server, address);
     const bool       is_place = loop->n_connections < server->options.max_connections;
-    if (!share && is_place && take(server, fd, address, false)) return; /* else all places or all memory is taken */
+    if (!share && is_place && take(server, fd, address, false))
+        return; /* else all places or all memory is taken */
     if (!share && make_room(loop, false) && take(server, fd, address, false)) return;
     weir_metrics_add(&server->metrics.connections_refused, 1);
     if (loop->n_spare >= SPARE_PLACES && !make_room(loop, true)) {
@@ -114,7 +124,8 @@ static void admit(weir_server *server, int fd, const struct in6_addr *address)
 static struct in6_addr address_of(const struct sockaddr_storage *peer)
 {
     struct in6_addr address = { 0 };
-    if (peer->ss_family == AF_INET6) return ((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
+    if (peer->ss_family == AF_INET6)
+        return ((const struct sockaddr_in6 *)(const void *)peer)->sin6_addr;
     if (peer->ss_family != AF_INET) return address;
     address.s6_addr[10] = address.s6_addr[11] = 0xff;
     memcpy(address.s6_addr + 12, &((const struct sockaddr_in *)(const void *)peer)->sin_addr, 4);
@@ -135,7 +146,8 @@ static void accept_some(weir_server *server)
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {
         struct sockaddr_storage peer = { 0 };
         socklen_t               size = sizeof peer;
-        const int               fd = accept4(loop->listener, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const int               fd =
+            accept4(loop->listener, (struct sockaddr *)&peer, &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
         if (fd < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
         if (fd < 0) { /* no descriptors or no memory: idle ones go, the next tick tries again */
@@ -178,7 +190,8 @@ static void unlink_awake(weir_loop *loop, weir_exchange *x)
     if (!x->awake) return;
     x->awake = false;
     if (x->next_awake != NULL) x->next_awake->previous_awake = x->previous_awake;
-    *(x->previous_awake != NULL ? &x->previous_awake->next_awake : &loop->first_awake) = x->next_awake;
+    *(x->previous_awake != NULL ? &x->previous_awake->next_awake : &loop->first_awake) =
+        x->next_awake;
 }
 
 void weir_loop_forget(weir_loop *loop, weir_exchange *x)
@@ -255,7 +268,8 @@ static bool handle_commands(weir_loop *loop)
 
 static void tick(weir_loop *loop, int64_t now_ns)
 {
-    for (weir_connection *c = loop->connections; c != NULL; c = c->next) weir_connection_tick(c, now_ns);
+    for (weir_connection *c = loop->connections; c != NULL; c = c->next)
+        weir_connection_tick(c, now_ns);
     if (loop->is_full) listen_for(loop, true);
 }
 
@@ -311,9 +325,11 @@ weir_status weir_loop_open(weir_server *server, weir_error *error)
     raise_descriptors(server->options.max_connections);
     loop->epoll = epoll_create1(EPOLL_CLOEXEC);
     loop->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (loop->epoll < 0 || loop->wake < 0 || epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->listener, &listener) != 0 ||
+    if (loop->epoll < 0 || loop->wake < 0 ||
+        epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->listener, &listener) != 0 ||
         epoll_ctl(loop->epoll, EPOLL_CTL_ADD, loop->wake, &wake) != 0)
-        return weir_error_set(error, WEIR_EIO, "cannot watch the server's socket: %s", strerror(errno));
+        return weir_error_set(error, WEIR_EIO, "cannot watch the server's socket: %s",
+                              strerror(errno));
     return WEIR_OK;
 }
 
@@ -332,7 +348,8 @@ void weir_loop_close(weir_loop *loop)
         (void)pthread_join(loop->thread, NULL);
         loop->running = false;
     }
-    for (int *const *fd = (int *const[]){ &loop->listener, &loop->epoll, &loop->wake, NULL }; *fd != NULL; fd++) {
+    for (int *const *fd = (int *const[]){ &loop->listener, &loop->epoll, &loop->wake, NULL };
+         *fd != NULL; fd++) {
         if (**fd >= 0) (void)close(**fd);
         **fd = -1;
     }

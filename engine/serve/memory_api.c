@@ -16,7 +16,8 @@ static void write_tier(weir_json_out *json, const weir_ledger_state *state, weir
     weir_json_key(json, "accounts");
     weir_json_open(json, '{');
     for (int account = 0; account < WEIR_ACCOUNT_COUNT; account++)
-        weir_json_put_integer(json, weir_account_name((weir_account)account), (int64_t)state->used[tier][account]);
+        weir_json_put_integer(json, weir_account_name((weir_account)account),
+                              (int64_t)state->used[tier][account]);
     weir_json_close(json, '}');
     weir_json_close(json, '}');
 }
@@ -25,9 +26,10 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
 {
     const struct {
         const char *key, *value;
-    } texts[] = {
-        { "format", info->kv_format }, { "k_format", info->k_format }, { "v_format", info->v_format }, { "wide_format", info->wide_format }
-    };
+    } texts[] = { { "format", info->kv_format },
+                  { "k_format", info->k_format },
+                  { "v_format", info->v_format },
+                  { "wide_format", info->wide_format } };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
         weir_json_put_string(json, texts[i].key, texts[i].value != NULL ? texts[i].value : "");
     weir_json_put_integer(json, "wide_layers", info->wide_layers);
@@ -36,7 +38,8 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
 }
 
 /* Zeros without a tier below; pages on the host are those below a device. Bytes moved and errors are those of both tiers. */
-static void write_cold(weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats)
+static void write_cold(weir_json_out *json, const weir_service_info *info,
+                       const weir_service_stats *stats)
 {
     weir_json_key(json, "host");
     weir_json_open(json, '{');
@@ -55,7 +58,8 @@ static void write_cold(weir_json_out *json, const weir_service_info *info, const
     weir_json_close(json, '}');
 }
 
-static void write_kv(weir_json_out *json, const weir_service_info *info, const weir_service_stats *stats)
+static void write_kv(weir_json_out *json, const weir_service_info *info,
+                     const weir_service_stats *stats)
 {
     weir_json_key(json, "kv");
     weir_json_open(json, '{');
@@ -110,11 +114,12 @@ static void write_sequences(weir_json_out *json, const weir_service_sequence *se
 }
 
 /* Of the key that asks; what others have left is their business. */
-static void write_budgets(weir_json_out *json, const weir_service_info *info, const weir_service_sequence *sequences, int32_t n,
-                          int32_t client)
+static void write_budgets(weir_json_out *json, const weir_service_info *info,
+                          const weir_service_sequence *sequences, int32_t n, int32_t client)
 {
     int64_t claimed = 0;
-    for (const weir_service_sequence *s = sequences; s < sequences + n; s++) claimed += s->client == client ? s->kv_claim : 0;
+    for (const weir_service_sequence *s = sequences; s < sequences + n; s++)
+        claimed += s->client == client ? s->kv_claim : 0;
     weir_json_key(json, "budgets");
     weir_json_open(json, '{');
     weir_json_put_integer(json, "kv_per_request", info->kv_per_request);
@@ -123,7 +128,8 @@ static void write_budgets(weir_json_out *json, const weir_service_info *info, co
     weir_json_close(json, '}');
 }
 
-static weir_status write_all(weir_buffer *out, const weir_server *server, weir_service_sequence *sequences, int32_t client)
+static weir_status write_all(weir_buffer *out, const weir_server *server,
+                             weir_service_sequence *sequences, int32_t client)
 {
     const weir_service *const      service = server->options.service;
     const weir_service_info *const info = weir_service_info_of(service);
@@ -168,8 +174,10 @@ static weir_status write_all(weir_buffer *out, const weir_server *server, weir_s
 void weir_memory_get(weir_exchange *x)
 {
     weir_buffer                  text = { 0 };
-    weir_service_sequence *const sequences = weir_memory_take_zero((size_t)x->server->limits.n_slots, sizeof *sequences);
-    const weir_status            status = sequences != NULL ? write_all(&text, x->server, sequences, x->key) : WEIR_ENOMEM;
+    weir_service_sequence *const sequences =
+        weir_memory_take_zero((size_t)x->server->limits.n_slots, sizeof *sequences);
+    const weir_status status =
+        sequences != NULL ? write_all(&text, x->server, sequences, x->key) : WEIR_ENOMEM;
     weir_memory_give(sequences);
     weir_reply_result(x, &text, status);
 }

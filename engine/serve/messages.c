@@ -13,7 +13,8 @@ typedef struct place {
 static place field_of(size_t index, const char *field)
 {
     place at;
-    (void)snprintf(at.text, sizeof at.text, "messages[%zu]%s%s", index, field[0] != 0 ? "." : "", field);
+    (void)snprintf(at.text, sizeof at.text, "messages[%zu]%s%s", index, field[0] != 0 ? "." : "",
+                   field);
     return at;
 }
 
@@ -23,28 +24,35 @@ static weir_status out_of_memory(weir_api_error *error)
     return WEIR_ENOMEM;
 }
 
-static weir_status add_part(weir_buffer *text, const json_t *part, const char *param, weir_api_error *error)
+static weir_status add_part(weir_buffer *text, const json_t *part, const char *param,
+                            weir_api_error *error)
 {
     const char *const type = json_string_value(json_object_get(part, "type"));
-    if (type == NULL) return weir_api_bad(error, param, "%s: each part must be an object with a type", param);
+    if (type == NULL)
+        return weir_api_bad(error, param, "%s: each part must be an object with a type", param);
     if (strcmp(type, "text") != 0)
-        return weir_api_fail(error, 400, "unsupported_content", param, "%s: parts of type %s are not supported; send text", param,
+        return weir_api_fail(error, 400, "unsupported_content", param,
+                             "%s: parts of type %s are not supported; send text", param,
                              weir_quote(type).text);
     const json_t *const value = json_object_get(part, "text");
-    if (!json_is_string(value)) return weir_api_bad(error, param, "%s: a text part needs the string `text`", param);
-    if (weir_buffer_add(text, json_string_value(value), json_string_length(value)) != WEIR_OK) return out_of_memory(error);
+    if (!json_is_string(value))
+        return weir_api_bad(error, param, "%s: a text part needs the string `text`", param);
+    if (weir_buffer_add(text, json_string_value(value), json_string_length(value)) != WEIR_OK)
+        return out_of_memory(error);
     return WEIR_OK;
 }
 
 /* *out: a new string; NULL when there is no content. */
-static weir_status read_content(json_t **out, const json_t *content, const char *param, weir_api_error *error)
+static weir_status read_content(json_t **out, const json_t *content, const char *param,
+                                weir_api_error *error)
 {
     if (content == NULL) return WEIR_OK;
     if (json_is_string(content)) {
         *out = json_stringn(json_string_value(content), json_string_length(content));
         return *out != NULL ? WEIR_OK : out_of_memory(error);
     }
-    if (!json_is_array(content)) return weir_api_bad(error, param, "%s must be a string or an array of parts", param);
+    if (!json_is_array(content))
+        return weir_api_bad(error, param, "%s must be a string or an array of parts", param);
     weir_buffer text = { 0 };
     weir_status status = WEIR_OK;
     for (size_t i = 0; i < json_array_size(content) && status == WEIR_OK; i++)
@@ -71,7 +79,8 @@ static json_t *read_arguments(const json_t *arguments)
     return status == WEIR_OK ? object : status == WEIR_ENOMEM ? NULL : json_stringn(text, n);
 }
 
-static weir_status read_tool_calls(json_t *message, const json_t *calls, const char *param, weir_api_error *error)
+static weir_status read_tool_calls(json_t *message, const json_t *calls, const char *param,
+                                   weir_api_error *error)
 {
     if (calls == NULL) return WEIR_OK;
     if (!json_is_array(calls)) return weir_api_bad(error, param, "%s must be an array", param);
@@ -79,64 +88,86 @@ static weir_status read_tool_calls(json_t *message, const json_t *calls, const c
     json_t *const list = json_array();
     if (json_object_set_new(message, "tool_calls", list) != 0) return out_of_memory(error);
     for (size_t i = 0; i < json_array_size(calls); i++) {
-        const json_t *const call = json_array_get(calls, i), *const function = json_object_get(call, "function");
+        const json_t *const call = json_array_get(calls, i), *const function =
+                                                                 json_object_get(call, "function");
         const char *const name = json_string_value(json_object_get(function, "name"));
         const char *const id = json_string_value(json_object_get(call, "id"));
-        if (name == NULL) return weir_api_bad(error, param, "%s: a call needs function.name", param);
-        json_t *const copy = json_pack("{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name", name, "arguments",
-                                       read_arguments(json_object_get(function, "arguments")));
+        if (name == NULL)
+            return weir_api_bad(error, param, "%s: a call needs function.name", param);
+        json_t *const copy =
+            json_pack("{s:s*, s:s, s:{s:s, s:o}}", "id", id, "type", "function", "function", "name",
+                      name, "arguments", read_arguments(json_object_get(function, "arguments")));
         if (copy == NULL || json_array_append_new(list, copy) != 0) return out_of_memory(error);
     }
     return WEIR_OK;
 }
 
-static weir_status copy_text(json_t *message, const char *key, const json_t *value, const char *param, weir_api_error *error)
+static weir_status copy_text(json_t *message, const char *key, const json_t *value,
+                             const char *param, weir_api_error *error)
 {
     if (value == NULL) return WEIR_OK;
     if (!json_is_string(value)) return weir_api_bad(error, param, "%s must be a string", param);
     json_t *const copy = json_stringn(json_string_value(value), json_string_length(value));
-    return copy != NULL && json_object_set_new(message, key, copy) == 0 ? WEIR_OK : out_of_memory(error);
+    return copy != NULL && json_object_set_new(message, key, copy) == 0 ? WEIR_OK
+                                                                        : out_of_memory(error);
 }
 
-static weir_status read_assistant(json_t *message, const json_t *source, size_t index, weir_api_error *error)
+static weir_status read_assistant(json_t *message, const json_t *source, size_t index,
+                                  weir_api_error *error)
 {
     const json_t *reasoning = weir_field(source, "reasoning_content");
     if (reasoning == NULL) reasoning = weir_field(source, "reasoning");
-    WEIR_TRY(copy_text(message, "reasoning_content", reasoning, field_of(index, "reasoning_content").text, error));
-    WEIR_TRY(read_tool_calls(message, weir_field(source, "tool_calls"), field_of(index, "tool_calls").text, error));
+    WEIR_TRY(copy_text(message, "reasoning_content", reasoning,
+                       field_of(index, "reasoning_content").text, error));
+    WEIR_TRY(read_tool_calls(message, weir_field(source, "tool_calls"),
+                             field_of(index, "tool_calls").text, error));
     if (json_object_get(message, "content") != NULL) return WEIR_OK;
     if (json_object_get(message, "tool_calls") == NULL)
-        return weir_api_bad(error, field_of(index, "content").text, "messages[%zu]: an assistant message needs content or tool calls",
+        return weir_api_bad(error, field_of(index, "content").text,
+                            "messages[%zu]: an assistant message needs content or tool calls",
                             index);
-    return json_object_set_new(message, "content", json_string("")) == 0 ? WEIR_OK : out_of_memory(error);
+    return json_object_set_new(message, "content", json_string("")) == 0 ? WEIR_OK
+                                                                         : out_of_memory(error);
 }
 
-static weir_status read_tool_answer(json_t *message, const json_t *source, size_t index, weir_api_error *error)
+static weir_status read_tool_answer(json_t *message, const json_t *source, size_t index,
+                                    weir_api_error *error)
 {
     const json_t *const id = weir_field(source, "tool_call_id");
     if (!json_is_string(id))
-        return weir_api_bad(error, field_of(index, "tool_call_id").text, "messages[%zu]: a tool message needs the string tool_call_id",
-                            index);
+        return weir_api_bad(error, field_of(index, "tool_call_id").text,
+                            "messages[%zu]: a tool message needs the string tool_call_id", index);
     return copy_text(message, "tool_call_id", id, field_of(index, "tool_call_id").text, error);
 }
 
-static weir_status read_message(json_t *message, const json_t *source, size_t index, weir_api_error *error)
+static weir_status read_message(json_t *message, const json_t *source, size_t index,
+                                weir_api_error *error)
 {
-    if (!json_is_object(source)) return weir_api_bad(error, field_of(index, "").text, "messages[%zu] must be an object", index);
+    if (!json_is_object(source))
+        return weir_api_bad(error, field_of(index, "").text, "messages[%zu] must be an object",
+                            index);
     const char *role = json_string_value(json_object_get(source, "role"));
-    if (role == NULL) return weir_api_bad(error, field_of(index, "role").text, "messages[%zu] has no role", index);
+    if (role == NULL)
+        return weir_api_bad(error, field_of(index, "role").text, "messages[%zu] has no role",
+                            index);
     if (strcmp(role, "developer") == 0) role = "system";
     const bool assistant = strcmp(role, "assistant") == 0, tool = strcmp(role, "tool") == 0;
     if (!assistant && !tool && strcmp(role, "user") != 0 && strcmp(role, "system") != 0)
-        return weir_api_bad(error, field_of(index, "role").text, "messages[%zu]: unknown role %s", index, weir_quote(role).text);
+        return weir_api_bad(error, field_of(index, "role").text, "messages[%zu]: unknown role %s",
+                            index, weir_quote(role).text);
     if (json_object_set_new(message, "role", json_string(role)) != 0) return out_of_memory(error);
 
     json_t *content = NULL;
-    WEIR_TRY(read_content(&content, weir_field(source, "content"), field_of(index, "content").text, error));
-    if (content != NULL && json_object_set_new(message, "content", content) != 0) return out_of_memory(error);
-    WEIR_TRY(copy_text(message, "name", weir_field(source, "name"), field_of(index, "name").text, error));
+    WEIR_TRY(read_content(&content, weir_field(source, "content"), field_of(index, "content").text,
+                          error));
+    if (content != NULL && json_object_set_new(message, "content", content) != 0)
+        return out_of_memory(error);
+    WEIR_TRY(copy_text(message, "name", weir_field(source, "name"), field_of(index, "name").text,
+                       error));
     if (assistant) return read_assistant(message, source, index, error);
-    if (content == NULL) return weir_api_bad(error, field_of(index, "content").text, "messages[%zu] has no content", index);
+    if (content == NULL)
+        return weir_api_bad(error, field_of(index, "content").text, "messages[%zu] has no content",
+                            index);
     return tool ? read_tool_answer(message, source, index, error) : WEIR_OK;
 }
 
@@ -162,7 +193,8 @@ weir_status weir_messages_read(json_t **out, const json_t *messages, weir_api_er
 
 static bool is_tool_name(const char *name)
 {
-    const size_t length = strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
+    const size_t length =
+        strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
     return length > 0 && length <= WEIR_TOOL_NAME && name[length] == 0;
 }
 
@@ -203,9 +235,13 @@ static weir_status check_tool(const json_t *tool, size_t index, weir_api_error *
     const json_t *const function = json_object_get(tool, "function");
     const char *const   name = json_string_value(json_object_get(function, "name"));
     if (type == NULL || strcmp(type, "function") != 0 || name == NULL)
-        return weir_api_bad(error, "tools", "tools[%zu] must be {\"type\":\"function\",\"function\":{\"name\":...}}", index);
+        return weir_api_bad(
+            error, "tools",
+            "tools[%zu] must be {\"type\":\"function\",\"function\":{\"name\":...}}", index);
     if (!is_tool_name(name))
-        return weir_api_bad(error, "tools", "tools[%zu]: the name must be 1 to %d of A-Z a-z 0-9 _ -", index, WEIR_TOOL_NAME);
+        return weir_api_bad(error, "tools",
+                            "tools[%zu]: the name must be 1 to %d of A-Z a-z 0-9 _ -", index,
+                            WEIR_TOOL_NAME);
     return check_function(function, index, error);
 }
 
@@ -221,7 +257,8 @@ weir_status weir_tools_read(json_t **out, const json_t *tools, weir_api_error *e
     if (tools == NULL) return WEIR_OK;
     const size_t count = json_array_size(tools);
     if (!json_is_array(tools) || count > WEIR_TOOLS)
-        return weir_api_bad(error, "tools", "tools must be an array of at most %d tools", WEIR_TOOLS);
+        return weir_api_bad(error, "tools", "tools must be an array of at most %d tools",
+                            WEIR_TOOLS);
     for (size_t i = 0; i < count; i++) {
         const json_t *const tool = json_array_get(tools, i);
         WEIR_TRY(check_tool(tool, i, error));

@@ -25,12 +25,18 @@ typedef enum weir_histogram_name {
     WEIR_HISTOGRAM_COUNT,
 } weir_histogram_name;
 
-typedef enum weir_success { WEIR_SUCCESS_STOP, WEIR_SUCCESS_LENGTH, WEIR_SUCCESS_TOOL_CALLS, WEIR_SUCCESS_COUNT } weir_success;
+typedef enum weir_success {
+    WEIR_SUCCESS_STOP,
+    WEIR_SUCCESS_LENGTH,
+    WEIR_SUCCESS_TOOL_CALLS,
+    WEIR_SUCCESS_COUNT
+} weir_success;
 
 /* All fields are touched by atomic operations only. */
 typedef struct weir_metrics {
     uint64_t prompt_tokens, cached_tokens, answer_tokens, success[WEIR_SUCCESS_COUNT];
-    uint64_t refused, failed, cancelled; /* requests: 4xx and 429; 5xx after admission; client left */
+    uint64_t refused, failed,
+        cancelled; /* requests: 4xx and 429; 5xx after admission; client left */
     uint64_t connections_refused; /* those that got no place */
     uint64_t log_lines_dropped;
     struct {
@@ -39,15 +45,23 @@ typedef struct weir_metrics {
     } histogram[WEIR_HISTOGRAM_COUNT];
 } weir_metrics;
 
-static inline void weir_metrics_add(uint64_t *counter, uint64_t n) { __atomic_fetch_add(counter, n, __ATOMIC_RELAXED); }
-static inline void weir_metrics_set(uint64_t *counter, uint64_t n) { __atomic_store_n(counter, n, __ATOMIC_RELAXED); }
+static inline void weir_metrics_add(uint64_t *counter, uint64_t n)
+{
+    __atomic_fetch_add(counter, n, __ATOMIC_RELAXED);
+}
+static inline void weir_metrics_set(uint64_t *counter, uint64_t n)
+{
+    __atomic_store_n(counter, n, __ATOMIC_RELAXED);
+}
 /* `value`: nanoseconds for times, a count for tokens; negative values are taken as 0. */
 void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64_t value);
 
 /* The whole exposition. Names carry the prefix `weir:`; with `vllm`, the names that dashboards and gateways expect are repeated as `vllm:`. */
-WEIR_MUST_CHECK weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics, const weir_service_stats *stats,
-                                               const weir_service_info *info, const weir_ledger_state *memory, const char *model_name,
-                                               bool vllm);
+WEIR_MUST_CHECK weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics,
+                                               const weir_service_stats *stats,
+                                               const weir_service_info  *info,
+                                               const weir_ledger_state  *memory,
+                                               const char *model_name, bool vllm);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,10 @@
 
 /* ---- parts shared by all shapes ------------------------------------------------------------------------------------- */
 
-static const char *text_of(const weir_buffer *buffer) { return buffer->data != NULL ? buffer->data : ""; }
+static const char *text_of(const weir_buffer *buffer)
+{
+    return buffer->data != NULL ? buffer->data : "";
+}
 
 /* What the answer went on from, and whether it is what its text leaves. */
 static void write_beginning(weir_json_out *json, const weir_generation *g)
@@ -25,7 +28,9 @@ static void write_beginning(weir_json_out *json, const weir_generation *g)
 static void write_head(weir_json_out *json, const weir_generation *g, bool chunk)
 {
     const weir_server_options *const options = &g->exchange->server->options;
-    const char *const                object = !g->request.chat ? "text_completion" : chunk ? "chat.completion.chunk" : "chat.completion";
+    const char *const                object = !g->request.chat ? "text_completion"
+                                              : chunk          ? "chat.completion.chunk"
+                                                               : "chat.completion";
     const struct {
         const char *key, *value;
     } texts[] = {
@@ -34,9 +39,11 @@ static void write_head(weir_json_out *json, const weir_generation *g, bool chunk
         { "model", options->model_name },
         { "system_fingerprint", options->fingerprint },
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) weir_json_put_string(json, texts[i].key, texts[i].value);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        weir_json_put_string(json, texts[i].key, texts[i].value);
     weir_json_put_integer(json, "created", g->created);
-    if (weir_generation_truncated(g) > 0) weir_json_put_integer(json, "truncated_tokens", weir_generation_truncated(g));
+    if (weir_generation_truncated(g) > 0)
+        weir_json_put_integer(json, "truncated_tokens", weir_generation_truncated(g));
     if (g->beginning.tokens != NULL) write_beginning(json, g);
 }
 
@@ -92,7 +99,8 @@ static void write_timings(weir_json_out *json, const weir_generation *g)
     weir_json_close(json, '}');
 }
 
-static void write_reasoning(weir_json_out *json, const weir_generation *g, const weir_buffer *reasoning)
+static void write_reasoning(weir_json_out *json, const weir_generation *g,
+                            const weir_buffer *reasoning)
 {
     const weir_reasoning_field field = g->exchange->server->options.reasoning_field;
     if (field != WEIR_REASONING) {
@@ -106,7 +114,8 @@ static void write_reasoning(weir_json_out *json, const weir_generation *g, const
 }
 
 /* Ids of calls derive from the answer's id: choice and number make them unique. */
-static void write_calls(weir_json_out *json, const weir_generation *g, size_t choice, size_t from, bool chunk)
+static void write_calls(weir_json_out *json, const weir_generation *g, size_t choice, size_t from,
+                        bool chunk)
 {
     const weir_tool_parser *const tools = g->answers[choice].tools;
     weir_json_key(json, "tool_calls");
@@ -133,18 +142,21 @@ static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
 {
     weir_scores        placed = { .width = prompt->scores.width };
     const weir_scores *from = &prompt->scores;
-    const size_t       missing = prompt->ids.count > from->count ? prompt->ids.count - from->count : 0;
-    int64_t            offset = 0;
-    weir_status        status = WEIR_OK;
-    weir_detokenizer   bytes = { 0 };
-    weir_buffer        text = { 0 };
+    const size_t missing = prompt->ids.count > from->count ? prompt->ids.count - from->count : 0;
+    int64_t      offset = 0;
+    weir_status  status = WEIR_OK;
+    weir_detokenizer bytes = { 0 };
+    weir_buffer      text = { 0 };
     for (size_t i = 0; i < prompt->ids.count && status == WEIR_OK; i++) {
         const bool        known = i >= missing && i > 0;
         size_t            n;
         bool              special;
-        const char *const raw = weir_tokenizer_token_bytes(g->exchange->server->options.tokenizer, prompt->ids.data[i], &n, &special);
-        status = weir_scores_add(&placed, prompt->ids.data[i], known ? from->logprob[i - missing] : NAN,
-                                 known ? from->top + (i - missing) * from->width : NULL, known ? from->n_top[i - missing] : 0, offset);
+        const char *const raw = weir_tokenizer_token_bytes(g->exchange->server->options.tokenizer,
+                                                           prompt->ids.data[i], &n, &special);
+        status =
+            weir_scores_add(&placed, prompt->ids.data[i], known ? from->logprob[i - missing] : NAN,
+                            known ? from->top + (i - missing) * from->width : NULL,
+                            known ? from->n_top[i - missing] : 0, offset);
         weir_buffer_clear(&text);
         if (status == WEIR_OK) status = weir_detokenizer_push(&bytes, &text, raw, n);
         if (text.size > 0) offset += weir_code_points(text.data, text.size);
@@ -171,7 +183,8 @@ static void write_logprobs(weir_json_out *json, weir_generation *g, size_t choic
         weir_json_null(json);
         weir_json_close(json, '}');
     } else {
-        weir_scores_write_completion(json, with_prompt ? &prompt->scores : NULL, &answer->scores, answer->n_scores_sent, tokenizer);
+        weir_scores_write_completion(json, with_prompt ? &prompt->scores : NULL, &answer->scores,
+                                     answer->n_scores_sent, tokenizer);
     }
     answer->n_scores_sent = answer->scores.count;
 }
@@ -206,7 +219,8 @@ static void write_message(weir_json_out *json, const weir_generation *g, size_t 
     weir_json_close(json, '}');
 }
 
-static void write_echoed_text(weir_json_out *json, const weir_buffer *echo, const weir_buffer *content)
+static void write_echoed_text(weir_json_out *json, const weir_buffer *echo,
+                              const weir_buffer *content)
 {
     weir_buffer both = { 0 };
     weir_status status = weir_buffer_add(&both, text_of(echo), echo->size);
@@ -228,7 +242,8 @@ weir_status weir_reply_whole(weir_buffer *out, weir_generation *g)
     weir_json_open(&json, '[');
     for (size_t i = 0; i < g->n_choices; i++) {
         weir_prompt *const prompt = &g->prompts[i / (size_t)g->request.n];
-        if (g->request.echo && g->request.logprobs && i % (size_t)g->request.n == 0) WEIR_TRY(place_prompt_scores(g, prompt));
+        if (g->request.echo && g->request.logprobs && i % (size_t)g->request.n == 0)
+            WEIR_TRY(place_prompt_scores(g, prompt));
         weir_json_open(&json, '{');
         weir_json_put_integer(&json, "index", (int64_t)i);
         if (g->request.chat)
@@ -274,8 +289,9 @@ static void write_delta(weir_json_out *json, const weir_generation *g, size_t ch
 /* For completions CHUNK_ROLE carries the echoed prompt. */
 static void write_text(weir_json_out *json, const weir_generation *g, size_t choice, chunk kind)
 {
-    const weir_buffer *const echo = &g->prompts[choice / (size_t)g->request.n].echo, *const content = &g->answers[choice].content;
-    const weir_buffer *const text = kind == CHUNK_ROLE ? echo : content;
+    const weir_buffer *const        echo = &g->prompts[choice / (size_t)g->request.n].echo,
+                             *const content = &g->answers[choice].content;
+    const weir_buffer *const        text = kind == CHUNK_ROLE ? echo : content;
     weir_json_key(json, "text");
     weir_json_bytes(json, text_of(text), kind == CHUNK_FINISH ? 0 : text->size);
 }
@@ -370,7 +386,8 @@ weir_status weir_reply_events(weir_buffer *out, weir_generation *g)
         return WEIR_OK;
     }
     const size_t n_begun = g->n_started * (size_t)g->request.n; /* prompts start in order */
-    for (size_t i = 0; g->admitted && i < n_begun && i < g->n_choices; i++) WEIR_TRY(write_choice(out, g, i));
+    for (size_t i = 0; g->admitted && i < n_begun && i < g->n_choices; i++)
+        WEIR_TRY(write_choice(out, g, i));
     if (!g->ended) return WEIR_OK;
     if (g->request.include_usage) WEIR_TRY(write_usage_chunk(out, g));
     WEIR_TRY(weir_sse_done(out));

@@ -6,7 +6,9 @@ weir_status weir_request_log_open(weir_server *server, weir_error *error)
 {
     if (server->options.log_fd < 0) return WEIR_OK;
     server->log = weir_line_writer_open(server->options.log_fd, "{\"log_lines_dropped\":", "}");
-    return server->log != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "cannot start the request log's thread");
+    return server->log != NULL
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_ENOMEM, "cannot start the request log's thread");
 }
 
 void weir_request_log(weir_exchange *x)
@@ -28,6 +30,7 @@ void weir_request_log(weir_exchange *x)
     }
     if (x->generation != NULL && json.status == WEIR_OK) weir_generation_log(x->generation, &line);
     weir_json_close(&json, '}');
-    if (json.status == WEIR_OK && weir_buffer_text(&line, "\n") == WEIR_OK) weir_line_writer_put(x->server->log, line.data, line.size);
+    if (json.status == WEIR_OK && weir_buffer_text(&line, "\n") == WEIR_OK)
+        weir_line_writer_put(x->server->log, line.data, line.size);
     weir_buffer_free(&line);
 }

@@ -68,7 +68,8 @@ static void add_date(head *h)
     char         text[40];
     struct tm    parts;
     const time_t now = (time_t)weir_clock_unix_seconds();
-    if (gmtime_r(&now, &parts) != NULL && strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts) > 0)
+    if (gmtime_r(&now, &parts) != NULL &&
+        strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts) > 0)
         add(h, "Date: %s\r\n", text);
 }
 
@@ -87,10 +88,12 @@ static void add_kv(head *h, const weir_exchange *x)
     if (x->generation == NULL || x->status != 200) return;
     if (info->kv_is_lossy) add(h, "x-weir-kv-format: %s\r\n", info->kv_format);
     if (banks->n_layers > 0)
-        add(h, "x-weir-kv-banks: %lld\r\n", (long long)((banks->ring.slots + banks->exact.slots) / banks->n_layers));
+        add(h, "x-weir-kv-banks: %lld\r\n",
+            (long long)((banks->ring.slots + banks->exact.slots) / banks->n_layers));
     const weir_usage usage = weir_generation_usage(x->generation);
     if (usage.kv_policy != NULL)
-        add(h, "x-weir-kv-policy: %s\r\nx-weir-kv-budget: %lld\r\n", usage.kv_policy, (long long)usage.kv_budget);
+        add(h, "x-weir-kv-policy: %s\r\nx-weir-kv-budget: %lld\r\n", usage.kv_policy,
+            (long long)usage.kv_budget);
 }
 
 /* Answers are neither documents of other types nor parts of other pages. */
@@ -102,11 +105,13 @@ static void add_browser(head *h, const weir_exchange *x)
     if (x->cors[0] == 0) return;
     add(h, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", x->cors);
     if (x->status == 204)
-        add(h, "Access-Control-Allow-Methods: GET, POST, DELETE\r\n"
-               "Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n"
-               "Access-Control-Max-Age: 600\r\n");
+        add(h,
+            "Access-Control-Allow-Methods: GET, POST, DELETE\r\n"
+            "Access-Control-Allow-Headers: authorization, content-type, x-api-key, x-request-id\r\n"
+            "Access-Control-Max-Age: 600\r\n");
     else
-        add(h, "Access-Control-Expose-Headers: x-request-id, x-weir-warning, x-weir-kv-format, x-weir-kv-banks, "
+        add(h, "Access-Control-Expose-Headers: x-request-id, x-weir-warning, x-weir-kv-format, "
+               "x-weir-kv-banks, "
                "x-weir-kv-policy, x-weir-kv-budget\r\n");
 }
 
@@ -132,7 +137,8 @@ static bool make_head(weir_connection *c, const weir_exchange *x)
     add_browser(&h, x);
     add_allow(&h, x);
     if (c->streaming)
-        add(&h, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s", c->http_1_0 ? "" : "Transfer-Encoding: chunked\r\n");
+        add(&h, "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n%s",
+            c->http_1_0 ? "" : "Transfer-Encoding: chunked\r\n");
     else if (x->status != 204)
         add(&h, "Content-Length: %zu\r\n", x->reply.size);
     if (c->close_after || c->is_spare) add(&h, "Connection: close\r\n");
@@ -174,10 +180,12 @@ static void advance(weir_connection *c, size_t n)
 static weir_sent send_pieces(weir_connection *c)
 {
     while (c->out_at < c->n_out) {
-        const struct msghdr message = { .msg_iov = c->out + c->out_at, .msg_iovlen = (size_t)(c->n_out - c->out_at) };
+        const struct msghdr message = { .msg_iov = c->out + c->out_at,
+                                        .msg_iovlen = (size_t)(c->n_out - c->out_at) };
         const ssize_t       n = sendmsg(c->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? WEIR_SENT_PART : WEIR_SENT_FAILED;
+        if (n < 0)
+            return errno == EAGAIN || errno == EWOULDBLOCK ? WEIR_SENT_PART : WEIR_SENT_FAILED;
         c->moved_ns = weir_clock_ns();
         advance(c, (size_t)n);
     }
@@ -204,7 +212,8 @@ static void put_end(weir_connection *c)
     static char last[] = "0\r\n\r\n";
     c->ending = true;
     c->out_at = c->n_out = 0;
-    if (!c->http_1_0) c->out[c->n_out++] = (struct iovec){ .iov_base = last, .iov_len = sizeof last - 1 };
+    if (!c->http_1_0)
+        c->out[c->n_out++] = (struct iovec){ .iov_base = last, .iov_len = sizeof last - 1 };
 }
 
 static weir_sent send_stream(weir_connection *c)
@@ -234,7 +243,8 @@ weir_sent weir_respond(weir_connection *c)
     if (ready == WEIR_NOT_READY) return WEIR_SENT_PART;
     if (!c->begun) {
         c->begun = true;
-        if (!(ready == WEIR_READY_STREAM ? begin_stream(c, x) : begin_reply(c, x))) return WEIR_SENT_FAILED;
+        if (!(ready == WEIR_READY_STREAM ? begin_stream(c, x) : begin_reply(c, x)))
+            return WEIR_SENT_FAILED;
     }
     return c->streaming ? send_stream(c) : send_pieces(c);
 }

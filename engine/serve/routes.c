@@ -17,7 +17,10 @@ static const unsigned char style[] = {
 #include "engine/serve/page_css.inc"
 };
 
-static void run_page(weir_exchange *x) { weir_reply_text(x, "text/html; charset=utf-8", page, sizeof page); }
+static void run_page(weir_exchange *x)
+{
+    weir_reply_text(x, "text/html; charset=utf-8", page, sizeof page);
+}
 static void run_script(weir_exchange *x)
 {
     weir_reply_text(x, "text/javascript; charset=utf-8", script, sizeof script);
@@ -40,10 +43,12 @@ static void run_metrics(weir_exchange *x)
     weir_service_stats_of(server->options.service, &stats);
     weir_ledger_state state = { 0 };
     if (server->options.ledger != NULL) weir_ledger_read(server->options.ledger, &state);
-    weir_metrics_set(&server->metrics.log_lines_dropped, weir_line_writer_dropped(server->log) + weir_log_dropped());
+    weir_metrics_set(&server->metrics.log_lines_dropped,
+                     weir_line_writer_dropped(server->log) + weir_log_dropped());
     weir_buffer       text = { 0 };
-    const weir_status status = weir_metrics_write(&text, &server->metrics, &stats, weir_service_info_of(server->options.service), &state,
-                                                  server->options.model_name, server->options.metrics_vllm);
+    const weir_status status = weir_metrics_write(
+        &text, &server->metrics, &stats, weir_service_info_of(server->options.service), &state,
+        server->options.model_name, server->options.metrics_vllm);
     if (status == WEIR_OK)
         weir_reply_text(x, "text/plain; version=0.0.4; charset=utf-8", text.data, text.size);
     else
@@ -66,11 +71,16 @@ static void write_model(weir_json_out *json, const weir_server *server)
         const char *key;
         int64_t     value;
     } meta[] = {
-        { "vocab_type", 2 },           { "n_vocab", info->n_vocab },  { "n_ctx_train", info->trained_context },
-        { "n_embd", info->d_model },   { "n_layer", info->n_layers }, { "n_params", info->n_parameters },
+        { "vocab_type", 2 },
+        { "n_vocab", info->n_vocab },
+        { "n_ctx_train", info->trained_context },
+        { "n_embd", info->d_model },
+        { "n_layer", info->n_layers },
+        { "n_params", info->n_parameters },
         { "size", info->model_bytes },
     };
-    for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++) weir_json_put_integer(json, meta[i].key, meta[i].value);
+    for (size_t i = 0; i < sizeof meta / sizeof meta[0]; i++)
+        weir_json_put_integer(json, meta[i].key, meta[i].value);
     weir_json_close(json, '}');
     weir_json_close(json, '}');
 }
@@ -96,7 +106,8 @@ static void run_model(weir_exchange *x)
 {
     const char *const name = x->path + strlen(x->route->path);
     if (strcmp(name, x->server->options.model_name) != 0) {
-        (void)!weir_api_fail(&x->error, 404, "model_not_found", "model", "the model %s is not served here; see /v1/models",
+        (void)!weir_api_fail(&x->error, 404, "model_not_found", "model",
+                             "the model %s is not served here; see /v1/models",
                              weir_quote(name).text);
         weir_reply_error(x);
         return;
@@ -121,7 +132,8 @@ static void run_props(weir_exchange *x)
         { "version", options->version },
         { "system_fingerprint", options->fingerprint },
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) weir_json_put_string(&json, texts[i].key, texts[i].value);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        weir_json_put_string(&json, texts[i].key, texts[i].value);
     const struct {
         const char *key;
         int64_t     value;
@@ -144,7 +156,8 @@ static void run_props(weir_exchange *x)
         { "kv_per_request", info->kv_per_request },
         { "kv_per_key", info->kv_per_client },
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) weir_json_put_integer(&json, numbers[i].key, numbers[i].value);
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
+        weir_json_put_integer(&json, numbers[i].key, numbers[i].value);
     weir_json_key(&json, "kv");
     weir_json_open(&json, '{');
     weir_kv_formats_write(&json, info);
@@ -155,7 +168,8 @@ static void run_props(weir_exchange *x)
 
 static void run_embeddings(weir_exchange *x)
 {
-    (void)!weir_api_fail(&x->error, 501, "not_supported", NULL, "embeddings are not supported by this server");
+    (void)!weir_api_fail(&x->error, 501, "not_supported", NULL,
+                         "embeddings are not supported by this server");
     weir_reply_error(x);
 }
 
@@ -190,7 +204,8 @@ static bool fits(const weir_route *route, const char *path)
 {
     const size_t n = strlen(route->path);
     if (strcmp(route->path, path) == 0) return n == 1 || route->path[n - 1] != '/';
-    return n > 1 && route->path[n - 1] == '/' && strncmp(path, route->path, n) == 0 && path[n] != 0 && strchr(path + n, '/') == NULL;
+    return n > 1 && route->path[n - 1] == '/' && strncmp(path, route->path, n) == 0 &&
+           path[n] != 0 && strchr(path + n, '/') == NULL;
 }
 
 const weir_route *weir_route_find(const char *method, const char *path, const char **allow)
@@ -210,7 +225,9 @@ const weir_route *weir_route_find(const char *method, const char *path, const ch
         if (!fits(&routes[i], path)) continue;
         const bool get = strcmp(routes[i].method, "GET") == 0;
         methods |= get ? GET : strcmp(routes[i].method, "POST") == 0 ? POST : DELETE;
-        if (found == NULL && (strcmp(method, routes[i].method) == 0 || (get && strcmp(method, "HEAD") == 0))) found = &routes[i];
+        if (found == NULL &&
+            (strcmp(method, routes[i].method) == 0 || (get && strcmp(method, "HEAD") == 0)))
+            found = &routes[i];
     }
     *allow = allowed[methods];
     return found;

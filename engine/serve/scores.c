@@ -43,12 +43,14 @@ static weir_status grow(weir_scores *scores)
     return WEIR_OK;
 }
 
-weir_status weir_scores_add(weir_scores *scores, int32_t id, float logprob, const weir_logprob *top, int32_t n_top, int64_t offset)
+weir_status weir_scores_add(weir_scores *scores, int32_t id, float logprob, const weir_logprob *top,
+                            int32_t n_top, int64_t offset)
 {
     WEIR_TRY(grow(scores));
     const size_t at = scores->count;
     int32_t      kept = 0;
-    for (; kept < n_top && (size_t)kept < scores->width; kept++) scores->top[at * scores->width + (size_t)kept] = top[kept];
+    for (; kept < n_top && (size_t)kept < scores->width; kept++)
+        scores->top[at * scores->width + (size_t)kept] = top[kept];
     scores->id[at] = id;
     scores->logprob[at] = logprob;
     scores->n_top[at] = kept;
@@ -66,7 +68,8 @@ int64_t weir_code_points(const char *text, size_t n)
 
 /* ---- chat ----------------------------------------------------------------------------------------------------- */
 
-static void write_token(weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id, float logprob)
+static void write_token(weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id,
+                        float logprob)
 {
     size_t            n;
     bool              special;
@@ -80,7 +83,8 @@ static void write_token(weir_json_out *out, const weir_tokenizer *tokenizer, int
     weir_json_close(out, ']');
 }
 
-void weir_scores_write_chat(weir_json_out *out, const weir_scores *scores, size_t from, const weir_tokenizer *tokenizer)
+void weir_scores_write_chat(weir_json_out *out, const weir_scores *scores, size_t from,
+                            const weir_tokenizer *tokenizer)
 {
     weir_json_open(out, '[');
     for (size_t i = from; i < scores->count; i++) {
@@ -116,7 +120,8 @@ static weir_status token_name(weir_buffer *name, const weir_tokenizer *tokenizer
     }
     if (well == n) return weir_buffer_add(name, bytes, n);
     WEIR_TRY(weir_buffer_text(name, "bytes:"));
-    for (size_t i = 0; i < n; i++) WEIR_TRY(weir_buffer_format(name, "\\x%02x", (unsigned)(unsigned char)bytes[i]));
+    for (size_t i = 0; i < n; i++)
+        WEIR_TRY(weir_buffer_format(name, "\\x%02x", (unsigned)(unsigned char)bytes[i]));
     return WEIR_OK;
 }
 
@@ -138,7 +143,8 @@ static void write_name(weir_json_out *out, const weir_tokenizer *tokenizer, int3
 }
 
 /* The best tokens, and the chosen one if it is not among them. */
-static void write_top(weir_json_out *out, const weir_scores *scores, size_t i, const weir_tokenizer *tokenizer)
+static void write_top(weir_json_out *out, const weir_scores *scores, size_t i,
+                      const weir_tokenizer *tokenizer)
 {
     if (isnan(scores->logprob[i])) {
         weir_json_null(out);
@@ -159,12 +165,13 @@ static void write_top(weir_json_out *out, const weir_scores *scores, size_t i, c
     weir_json_close(out, '}');
 }
 
-void weir_scores_write_completion(weir_json_out *out, const weir_scores *prompt, const weir_scores *answer, size_t from,
+void weir_scores_write_completion(weir_json_out *out, const weir_scores *prompt,
+                                  const weir_scores *answer, size_t from,
                                   const weir_tokenizer *tokenizer)
 {
     static const weir_scores none = { 0 };
     static const char *const name[] = { "tokens", "token_logprobs", "top_logprobs", "text_offset" };
-    const part               parts[2] = { { prompt != NULL ? prompt : &none, 0 }, { answer, from } };
+    const part parts[2] = { { prompt != NULL ? prompt : &none, 0 }, { answer, from } };
     weir_json_open(out, '{');
     for (int field = 0; field < 4; field++) {
         weir_json_key(out, name[field]);

@@ -24,15 +24,19 @@ static void fill_defaults(weir_server_options *o)
     if (o->write_timeout_ms <= 0) o->write_timeout_ms = 30000;
     if (o->ping_ms <= 0) o->ping_ms = 15000;
     if (o->n_workers <= 0) o->n_workers = o->states != NULL ? 4 : 2;
-    if (o->model_name == NULL || o->model_name[0] == 0) o->model_name = weir_service_info_of(o->service)->model_name;
+    if (o->model_name == NULL || o->model_name[0] == 0)
+        o->model_name = weir_service_info_of(o->service)->model_name;
     if (o->fingerprint == NULL) o->fingerprint = "weir";
     if (o->version == NULL) o->version = "0";
 }
 
 static bool address_is_loopback(const struct sockaddr *address)
 {
-    if (address->sa_family == AF_INET) return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
-    return address->sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
+    if (address->sa_family == AF_INET)
+        return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 ==
+               127;
+    return address->sa_family == AF_INET6 &&
+           IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr);
 }
 
 static weir_status listen_on(weir_server *server, const struct addrinfo *address, weir_error *error)
@@ -41,18 +45,25 @@ static weir_status listen_on(weir_server *server, const struct addrinfo *address
     server->access.is_loopback = address_is_loopback(address->ai_addr);
     if (!server->access.is_loopback && server->access.n_keys == 0 && !o->insecure)
         return weir_error_set(error, WEIR_ECONFIG,
-                              "server.host %s can be reached from other machines and no API key is set; set server.api_key, or "
+                              "server.host %s can be reached from other machines and no API key is "
+                              "set; set server.api_key, or "
                               "server.insecure if that is meant",
                               o->host);
-    server->loop.listener = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (server->loop.listener < 0) return weir_error_set(error, WEIR_EIO, "cannot make a socket: %s", strerror(errno));
+    server->loop.listener =
+        socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (server->loop.listener < 0)
+        return weir_error_set(error, WEIR_EIO, "cannot make a socket: %s", strerror(errno));
     const int one = 1;
     (void)setsockopt(server->loop.listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    if (bind(server->loop.listener, address->ai_addr, address->ai_addrlen) != 0 || listen(server->loop.listener, 1024) != 0) {
+    if (bind(server->loop.listener, address->ai_addr, address->ai_addrlen) != 0 ||
+        listen(server->loop.listener, 1024) != 0) {
         if (errno == EADDRINUSE)
-            return weir_error_set(error, WEIR_EIO, "port %d of %s is in use by another program; choose another with server.port", o->port,
-                                  o->host);
-        return weir_error_set(error, WEIR_EIO, "cannot listen on %s port %d: %s", o->host, o->port, strerror(errno));
+            return weir_error_set(
+                error, WEIR_EIO,
+                "port %d of %s is in use by another program; choose another with server.port",
+                o->port, o->host);
+        return weir_error_set(error, WEIR_EIO, "cannot listen on %s port %d: %s", o->host, o->port,
+                              strerror(errno));
     }
     return WEIR_OK;
 }
@@ -61,7 +72,8 @@ static weir_status listen_on(weir_server *server, const struct addrinfo *address
 static void find_own_host(weir_access *access, const char *host)
 {
     struct in6_addr address;
-    const bool      is_address = inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
+    const bool      is_address =
+        inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
     if (!is_address)
         (void)snprintf(access->own_host, sizeof access->own_host, "%s", host);
     else if (gethostname(access->own_host, sizeof access->own_host - 1) != 0)
@@ -71,15 +83,22 @@ static void find_own_host(weir_access *access, const char *host)
 static weir_status open_socket(weir_server *server, weir_error *error)
 {
     const weir_server_options *const o = &server->options;
-    if (o->port < 0 || o->port > 65535) return weir_error_set(error, WEIR_ECONFIG, "server.port is %d; it must be 0 to 65535", o->port);
+    if (o->port < 0 || o->port > 65535)
+        return weir_error_set(error, WEIR_ECONFIG, "server.port is %d; it must be 0 to 65535",
+                              o->port);
     char port[8];
     (void)snprintf(port, sizeof port, "%d", o->port);
-    const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
+    const struct addrinfo hints = { .ai_family = AF_UNSPEC,
+                                    .ai_socktype = SOCK_STREAM,
+                                    .ai_flags = AI_PASSIVE | AI_NUMERICSERV };
     struct addrinfo      *found = NULL;
     const int             why = getaddrinfo(o->host, port, &hints, &found);
     if (why != 0)
-        return weir_error_set(error, WEIR_ECONFIG, "server.host %s is no address of this machine: %s", o->host, gai_strerror(why));
-    const struct addrinfo *pick = found; /* "localhost" may give ::1 first on a machine without IPv6 */
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "server.host %s is no address of this machine: %s", o->host,
+                              gai_strerror(why));
+    const struct addrinfo *pick =
+        found; /* "localhost" may give ::1 first on a machine without IPv6 */
     for (const struct addrinfo *a = found; a != NULL; a = a->ai_next)
         if (a->ai_family == AF_INET && pick->ai_family != AF_INET) pick = a;
     const weir_status status = listen_on(server, pick, error);
@@ -90,12 +109,14 @@ static weir_status open_socket(weir_server *server, weir_error *error)
     socklen_t               size = sizeof bound;
     if (getsockname(server->loop.listener, (struct sockaddr *)&bound, &size) != 0)
         return weir_error_set(error, WEIR_EIO, "cannot read the bound port: %s", strerror(errno));
-    server->port = ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&bound)->sin_port
-                                                    : ((struct sockaddr_in6 *)(void *)&bound)->sin6_port);
+    server->port =
+        ntohs(bound.ss_family == AF_INET ? ((struct sockaddr_in *)(void *)&bound)->sin_port
+                                         : ((struct sockaddr_in6 *)(void *)&bound)->sin6_port);
     return WEIR_OK;
 }
 
-weir_status weir_server_open(weir_server **out, const weir_server_options *options, weir_error *error)
+weir_status weir_server_open(weir_server **out, const weir_server_options *options,
+                             weir_error *error)
 {
     weir_server *const server = calloc(1, sizeof *server);
     if (server == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the server");
@@ -121,7 +142,8 @@ weir_status weir_server_open(weir_server **out, const weir_server_options *optio
     server->thinks = weir_tokenizer_find(options->tokenizer, "<think>", 7) >= 0;
     weir_status status = WEIR_OK;
     for (size_t i = 0; i < options->n_keys && status == WEIR_OK; i++)
-        status = weir_access_add(&server->access, options->keys[i], strlen(options->keys[i]), error);
+        status =
+            weir_access_add(&server->access, options->keys[i], strlen(options->keys[i]), error);
     find_own_host(&server->access, server->options.host);
     if (status == WEIR_OK) status = weir_access_check_lists(&server->access, error);
     if (status == WEIR_OK) status = open_socket(server, error);
@@ -136,7 +158,8 @@ weir_status weir_server_open(weir_server **out, const weir_server_options *optio
 weir_status weir_server_start(weir_server *server, weir_error *error)
 {
     WEIR_TRY(weir_request_log_open(server, error));
-    WEIR_TRY(weir_workers_start(&server->workers, server->options.n_workers, &server->payer.payer, error));
+    WEIR_TRY(weir_workers_start(&server->workers, server->options.n_workers, &server->payer.payer,
+                                error));
     return weir_loop_start(server, error);
 }
 
@@ -144,7 +167,8 @@ int weir_server_port(const weir_server *server) { return server->port; }
 
 static void wait_for_exchanges(weir_server *server, int64_t deadline_ns)
 {
-    while (atomic_load(&server->n_exchanges) > 0 && weir_clock_ns() < deadline_ns) (void)poll(NULL, 0, 10);
+    while (atomic_load(&server->n_exchanges) > 0 && weir_clock_ns() < deadline_ns)
+        (void)poll(NULL, 0, 10);
 }
 
 static const int64_t last_words_ns = 1000000000; /* for clients to read why their answer ends */

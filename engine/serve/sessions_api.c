@@ -27,10 +27,12 @@ static weir_status fail(weir_api_error *out, weir_status status, const weir_erro
 static weir_status need_sessions(weir_exchange *x)
 {
     if (x->server->options.sessions != NULL) return WEIR_OK;
-    return weir_api_fail(&x->error, 501, "not_supported", NULL, "sessions are off; start the server with sessions.dir");
+    return weir_api_fail(&x->error, 501, "not_supported", NULL,
+                         "sessions are off; start the server with sessions.dir");
 }
 
-static void write_result(weir_json_out *json, const char *name, const weir_session_result *result, const char *time)
+static void write_result(weir_json_out *json, const char *name, const weir_session_result *result,
+                         const char *time)
 {
     weir_json_open(json, '{');
     weir_json_put_string(json, "object", "session");
@@ -49,7 +51,8 @@ static weir_status read_salt(const char **salt, const json_t *root, weir_api_err
 {
     WEIR_TRY(weir_field_text(root, "cache_salt", salt, error));
     if (*salt != NULL && strlen(*salt) > WEIR_SALT_BYTES)
-        return weir_api_bad(error, "cache_salt", "cache_salt is longer than %d bytes", WEIR_SALT_BYTES);
+        return weir_api_bad(error, "cache_salt", "cache_salt is longer than %d bytes",
+                            WEIR_SALT_BYTES);
     return WEIR_OK;
 }
 
@@ -63,13 +66,16 @@ static weir_status save(weir_exchange *x, const json_t *root, const char *name, 
     WEIR_TRY(read_salt(&salt, root, &x->error));
     /* Without a text: the one that requests named. */
     weir_status status = weir_text_ids(&ids, &given, x->server, root, &x->error);
-    if (status == WEIR_OK && given && (ids.count < 1 || ids.count > (size_t)x->server->limits.window))
-        status = weir_api_bad(&x->error, NULL, "a session has 1 to %d tokens here, not %zu", (int)x->server->limits.window, ids.count);
+    if (status == WEIR_OK && given &&
+        (ids.count < 1 || ids.count > (size_t)x->server->limits.window))
+        status = weir_api_bad(&x->error, NULL, "a session has 1 to %d tokens here, not %zu",
+                              (int)x->server->limits.window, ids.count);
     const weir_own_name     own = weir_exchange_own(x, salt, name);
-    const weir_session_wish wish = {
-        .name = own.name, .salt = own.salt[0] != '\0' ? own.salt : NULL, .tokens = given ? ids.data : NULL, .n_tokens = (int32_t)ids.count
-    };
-    weir_session_result result = { 0 };
+    const weir_session_wish wish = { .name = own.name,
+                                     .salt = own.salt[0] != '\0' ? own.salt : NULL,
+                                     .tokens = given ? ids.data : NULL,
+                                     .n_tokens = (int32_t)ids.count };
+    weir_session_result     result = { 0 };
     if (status == WEIR_OK) {
         status = weir_sessions_save(x->server->options.sessions, &wish, &result, &why);
         if (status != WEIR_OK) status = fail(&x->error, status, &why);
@@ -81,13 +87,15 @@ static weir_status save(weir_exchange *x, const json_t *root, const char *name, 
     return json.status;
 }
 
-static weir_status restore(weir_exchange *x, const json_t *root, const char *name, weir_buffer *text)
+static weir_status restore(weir_exchange *x, const json_t *root, const char *name,
+                           weir_buffer *text)
 {
     weir_error          why = { 0 };
     weir_session_result result = { 0 };
     const weir_own_name own = weir_exchange_own(x, NULL, name);
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_SESSION_RESTORE));
-    const weir_status status = weir_sessions_restore(x->server->options.sessions, own.name, &result, &why);
+    const weir_status status =
+        weir_sessions_restore(x->server->options.sessions, own.name, &result, &why);
     if (status != WEIR_OK) return fail(&x->error, status, &why);
     weir_json_out json = { .buffer = text };
     write_result(&json, name, &result, "restore_ms");
@@ -95,15 +103,19 @@ static weir_status restore(weir_exchange *x, const json_t *root, const char *nam
 }
 
 /* Reads the body and its name, and does what is wanted with them. */
-static void post(weir_exchange *x, weir_status (*run)(weir_exchange *x, const json_t *root, const char *name, weir_buffer *text))
+static void post(weir_exchange *x, weir_status (*run)(weir_exchange *x, const json_t *root,
+                                                      const char *name, weir_buffer *text))
 {
     json_t     *root = NULL;
     const char *name = NULL;
     weir_buffer text = { 0 };
     weir_status status = need_sessions(x);
-    if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    if (status == WEIR_OK)
+        status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size,
+                                &x->error);
     if (status == WEIR_OK) status = weir_openai_session_name(root, "name", &name, &x->error);
-    if (status == WEIR_OK && name == NULL) status = weir_api_bad(&x->error, "name", "name is missing");
+    if (status == WEIR_OK && name == NULL)
+        status = weir_api_bad(&x->error, "name", "name is missing");
     if (status == WEIR_OK) status = run(x, root, name, &text);
     json_decref(root);
     weir_reply_result(x, &text, status);
@@ -180,7 +192,8 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
     weir_error        why = { 0 };
     WEIR_TRY(need_sessions(x));
     if (!weir_session_name_is_good(name, WEIR_SESSION_CLIENT_NAME))
-        return weir_api_fail(&x->error, 404, "session_not_found", "name", "%s is no session's name", weir_quote(name).text);
+        return weir_api_fail(&x->error, 404, "session_not_found", "name", "%s is no session's name",
+                             weir_quote(name).text);
     const weir_own_name own = weir_exchange_own(x, NULL, name);
     const weir_status   status = weir_sessions_delete(x->server->options.sessions, own.name, &why);
     if (status != WEIR_OK) return fail(&x->error, status, &why);

@@ -26,7 +26,8 @@ weir_status weir_states_fail(weir_api_error *out, weir_status status, const weir
 weir_status states_need(weir_exchange *x)
 {
     if (x->server->options.states != NULL) return WEIR_OK;
-    return weir_api_fail(&x->error, 501, "not_supported", NULL, "no database of states is served; start the server with states.dir");
+    return weir_api_fail(&x->error, 501, "not_supported", NULL,
+                         "no database of states is served; start the server with states.dir");
 }
 
 static bool stops(void *user)
@@ -41,7 +42,11 @@ static bool stops(void *user)
 weir_documents weir_states_documents(weir_exchange *x)
 {
     const weir_server_options *const o = &x->server->options;
-    return (weir_documents){ .states = o->states, .service = o->service, .sessions = o->carrier, .stops = stops, .user = x };
+    return (weir_documents){ .states = o->states,
+                             .service = o->service,
+                             .sessions = o->carrier,
+                             .stops = stops,
+                             .user = x };
 }
 
 /* ---- whose states ------------------------------------------------------------------------------------------------------ */
@@ -49,7 +54,8 @@ states_owner states_owner_of(const weir_exchange *x)
 {
     states_owner        own = { "" };
     const weir_own_name name = weir_exchange_own(x, NULL, "");
-    if (x->key >= 0) (void)snprintf(own.name, sizeof own.name, "%.*s", WEIR_STATE_OWNER + 1, name.name);
+    if (x->key >= 0)
+        (void)snprintf(own.name, sizeof own.name, "%.*s", WEIR_STATE_OWNER + 1, name.name);
     return own;
 }
 
@@ -73,10 +79,12 @@ static bool may_change(const states_owner *own, const weir_state_info *info)
 /* What the client calls it. */
 static const char *client_name(const states_owner *own, const weir_state_info *info)
 {
-    return own->name[0] != '\0' && may_change(own, info) ? info->name + strlen(own->name) + 1 : info->name;
+    return own->name[0] != '\0' && may_change(own, info) ? info->name + strlen(own->name) + 1
+                                                         : info->name;
 }
 
-weir_status weir_states_of_name(weir_state_info *info, weir_exchange *x, const char *name, const char *param)
+weir_status weir_states_of_name(weir_state_info *info, weir_exchange *x, const char *name,
+                                const char *param)
 {
     const states_owner own = states_owner_of(x);
     char               whole[2 * WEIR_STATE_NAME + 2];
@@ -90,9 +98,11 @@ weir_status weir_states_of_name(weir_state_info *info, weir_exchange *x, const c
         status = weir_states_find(states, whole, info, &why);
     }
     if (status == WEIR_ENOTFOUND) status = weir_states_find(states, name, info, &why);
-    if (status == WEIR_OK && !states_may_see((void *)(uintptr_t)&own, info)) status = WEIR_ENOTFOUND; /* another's: as if there were none */
+    if (status == WEIR_OK && !states_may_see((void *)(uintptr_t)&own, info))
+        status = WEIR_ENOTFOUND; /* another's: as if there were none */
     if (status == WEIR_ENOTFOUND)
-        return weir_api_fail(&x->error, 404, "state_not_found", param, "there is no state %s", weir_quote(name).text);
+        return weir_api_fail(&x->error, 404, "state_not_found", param, "there is no state %s",
+                             weir_quote(name).text);
     return status == WEIR_OK ? WEIR_OK : weir_states_fail(&x->error, status, &why);
 }
 
@@ -108,7 +118,8 @@ void weir_states_write_form(weir_json_out *json, const weir_state_info *info)
 void states_write_members(weir_json_out *json, const states_owner *own, const weir_state_info *info)
 {
     char source[33], theirs[WEIR_STATE_OWNER + 2];
-    (void)snprintf(source, sizeof source, "%016" PRIx64 "%016" PRIx64, info->source[1], info->source[0]);
+    (void)snprintf(source, sizeof source, "%016" PRIx64 "%016" PRIx64, info->source[1],
+                   info->source[0]);
     weir_state_owner(theirs, info->name);
     weir_json_put_string(json, "object", "state");
     weir_json_put_string(json, "id", client_name(own, info));
@@ -127,8 +138,9 @@ weir_status states_write(weir_exchange *x, const weir_state_info *info, weir_buf
     const states_owner own = states_owner_of(x);
     weir_buffer        metadata = { 0 };
     weir_error         why = { 0 };
-    const weir_status  status = weir_states_metadata(x->server->options.states, info, &metadata, &why);
-    weir_json_out      json = { .buffer = text };
+    const weir_status  status =
+        weir_states_metadata(x->server->options.states, info, &metadata, &why);
+    weir_json_out json = { .buffer = text };
     if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
     weir_json_open(&json, '{');
     states_write_members(&json, &own, info);
@@ -148,7 +160,8 @@ static bool query_number(const weir_exchange *x, const char *name, int64_t fallb
     for (const char *at = x->query; *at != '\0'; at += strcspn(at, "&"), at += *at == '&') {
         if (strncmp(at, name, n) != 0 || at[n] != '=') continue;
         const size_t digits = strspn(at + n + 1, "0123456789");
-        if (digits < 1 || digits > 18 || (at[n + 1 + digits] != '\0' && at[n + 1 + digits] != '&')) return false;
+        if (digits < 1 || digits > 18 || (at[n + 1 + digits] != '\0' && at[n + 1 + digits] != '&'))
+            return false;
         *out = strtoll(at + n + 1, NULL, 10);
     }
     return true;
@@ -162,10 +175,15 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     int64_t          limit, before;
     weir_error       why = { 0 };
     WEIR_TRY(states_need(x));
-    if (!query_number(x, "limit", 100, &limit) || limit < 1 || limit > MOST_LISTED || !query_number(x, "before", 0, &before))
-        return weir_api_bad(&x->error, "limit", "limit is 1 to %d, before the number of a state", (int)MOST_LISTED);
-    const weir_states_page page = { .before = before, .most = (size_t)limit, .accepts = states_may_see, .user = &own };
-    const weir_status      status = weir_states_list(x->server->options.states, &page, &infos, &n, &total, &why);
+    if (!query_number(x, "limit", 100, &limit) || limit < 1 || limit > MOST_LISTED ||
+        !query_number(x, "before", 0, &before))
+        return weir_api_bad(&x->error, "limit", "limit is 1 to %d, before the number of a state",
+                            (int)MOST_LISTED);
+    const weir_states_page page = {
+        .before = before, .most = (size_t)limit, .accepts = states_may_see, .user = &own
+    };
+    const weir_status status =
+        weir_states_list(x->server->options.states, &page, &infos, &n, &total, &why);
     if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);
     weir_json_out json = { .buffer = text };
     weir_json_open(&json, '{');
@@ -179,7 +197,8 @@ static weir_status list(weir_exchange *x, weir_buffer *text)
     }
     weir_json_close(&json, ']');
     weir_json_put_integer(&json, "total", (int64_t)total);
-    weir_json_put_integer(&json, "before", n > 0 ? infos[n - 1].serial : before); /* of the page that follows */
+    weir_json_put_integer(&json, "before",
+                          n > 0 ? infos[n - 1].serial : before); /* of the page that follows */
     weir_json_close(&json, '}');
     weir_memory_give(infos);
     return json.status;
@@ -196,7 +215,7 @@ void weir_states_api_get_one(weir_exchange *x)
 {
     weir_state_info info;
     weir_buffer     text = { 0 };
-    weir_status     status = weir_states_of_name(&info, x, x->path + strlen(x->route->path), "name");
+    weir_status status = weir_states_of_name(&info, x, x->path + strlen(x->route->path), "name");
     if (status == WEIR_OK) status = states_write(x, &info, &text);
     weir_reply_result(x, &text, status);
 }
@@ -209,7 +228,8 @@ static weir_status remove_named(weir_exchange *x, weir_buffer *text)
     weir_error         why = { 0 };
     WEIR_TRY(weir_states_of_name(&info, x, name, "name"));
     if (!may_change(&own, &info))
-        return weir_api_fail(&x->error, 403, "state_not_owned", "name", "state %s belongs to no key; who runs the server deletes it",
+        return weir_api_fail(&x->error, 403, "state_not_owned", "name",
+                             "state %s belongs to no key; who runs the server deletes it",
                              weir_quote(name).text);
     const weir_status status = weir_states_remove(x->server->options.states, info.name, &why);
     if (status != WEIR_OK) return weir_states_fail(&x->error, status, &why);

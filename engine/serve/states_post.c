@@ -12,31 +12,38 @@ enum { MOST_FOUND = 100 };
 
 /* ---- what waits ---------------------------------------------------------------------------------------------------------------- */
 /* Reads the body and does what is wanted with it, unless too many workers wait already. */
-static void post(weir_exchange *x, weir_status (*run)(weir_exchange *x, const json_t *root, weir_buffer *text))
+static void post(weir_exchange *x,
+                 weir_status (*run)(weir_exchange *x, const json_t *root, weir_buffer *text))
 {
     weir_server *const server = x->server;
     json_t            *root = NULL;
     weir_buffer        text = { 0 };
     weir_status        status = states_need(x);
-    if (status == WEIR_OK) status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size, &x->error);
+    if (status == WEIR_OK)
+        status = weir_json_read(&root, x->body.data != NULL ? x->body.data : "", x->body.size,
+                                &x->error);
     if (status == WEIR_OK) {
         const int n = atomic_fetch_add(&server->n_state_waits, 1);
         status = n + 1 < server->workers.n_threads
                      ? run(x, root, &text)
-                     : weir_api_fail(&x->error, 429, "states_busy", NULL, "other states are being computed; try again");
+                     : weir_api_fail(&x->error, 429, "states_busy", NULL,
+                                     "other states are being computed; try again");
         atomic_fetch_sub(&server->n_state_waits, 1);
     }
     json_decref(root);
     weir_reply_result(x, &text, status);
 }
 
-static weir_status read_label(const char **label, char **metadata, const json_t *root, weir_api_error *error)
+static weir_status read_label(const char **label, char **metadata, const json_t *root,
+                              weir_api_error *error)
 {
     const json_t *const object = weir_field(root, "metadata");
     WEIR_TRY(weir_field_text(root, "label", label, error));
-    if (*label == NULL) return weir_api_bad(error, "label", "label is missing: what is the state of?");
+    if (*label == NULL)
+        return weir_api_bad(error, "label", "label is missing: what is the state of?");
     if (object == NULL) return WEIR_OK;
-    if (!json_is_object(object)) return weir_api_bad(error, "metadata", "metadata must be an object");
+    if (!json_is_object(object))
+        return weir_api_bad(error, "metadata", "metadata must be an object");
     *metadata = weir_json_text(object, JSON_COMPACT);
     if (*metadata != NULL) return WEIR_OK;
     weir_api_from_status(error, WEIR_ENOMEM, NULL);
@@ -44,21 +51,27 @@ static weir_status read_label(const char **label, char **metadata, const json_t 
 }
 
 /* Whose text it is for the engine. */
-static weir_document document_of(const weir_exchange *x, const weir_ids *ids, const weir_own_name *own)
+static weir_document document_of(const weir_exchange *x, const weir_ids *ids,
+                                 const weir_own_name *own)
 {
-    return (weir_document){
-        .tokens = ids->data, .n_tokens = (int32_t)ids->count, .salt = own->salt[0] != '\0' ? own->salt : NULL, .client = x->key
-    };
+    return (weir_document){ .tokens = ids->data,
+                            .n_tokens = (int32_t)ids->count,
+                            .salt = own->salt[0] != '\0' ? own->salt : NULL,
+                            .client = x->key };
 }
 
-static weir_status check_ids(const weir_exchange *x, const weir_ids *ids, bool given, const char *param, weir_api_error *error)
+static weir_status check_ids(const weir_exchange *x, const weir_ids *ids, bool given,
+                             const char *param, weir_api_error *error)
 {
-    if (!given || ids->count == 0) return weir_api_bad(error, param, "give a text that is not empty: prompt, messages or tokens");
+    if (!given || ids->count == 0)
+        return weir_api_bad(error, param,
+                            "give a text that is not empty: prompt, messages or tokens");
     if (ids->count <= (size_t)x->server->limits.window) return WEIR_OK;
     return weir_api_too_long(error, param, (int64_t)ids->count, x->server->limits.window);
 }
 
-static weir_status ingest(weir_exchange *x, const weir_ids *ids, const char *label, const char *metadata, weir_buffer *text)
+static weir_status ingest(weir_exchange *x, const weir_ids *ids, const char *label,
+                          const char *metadata, weir_buffer *text)
 {
     const states_owner   own = states_owner_of(x);
     const weir_own_name  named = weir_exchange_own(x, NULL, "");
@@ -71,7 +84,8 @@ static weir_status ingest(weir_exchange *x, const weir_ids *ids, const char *lab
     document.metadata = metadata;
     document.owner = own.name[0] != '\0' ? own.name : NULL;
     const weir_status status = weir_documents_ingest(&documents, &document, &info, &is_new, &why);
-    return status == WEIR_OK ? states_write(x, &info, text) : weir_states_fail(&x->error, status, &why);
+    return status == WEIR_OK ? states_write(x, &info, text)
+                             : weir_states_fail(&x->error, status, &why);
 }
 
 static weir_status post_state(weir_exchange *x, const json_t *root, weir_buffer *text)
@@ -96,23 +110,27 @@ void weir_states_api_post(weir_exchange *x) { post(x, post_state); }
 static weir_status read_vector(float *vector, const json_t *list, size_t dim, weir_api_error *error)
 {
     if (!json_is_array(list) || json_array_size(list) != dim)
-        return weir_api_bad(error, "vector", "vector must be an array of %zu numbers, as many as states here have", dim);
+        return weir_api_bad(error, "vector",
+                            "vector must be an array of %zu numbers, as many as states here have",
+                            dim);
     for (size_t i = 0; i < dim; i++) {
         const json_t *const number = json_array_get(list, i);
         const double        value = json_number_value(number);
-        if (!json_is_number(number) || !(fabs(value) <= 1e30)) return weir_api_bad(error, "vector", "vector[%zu] is no number in range", i);
+        if (!json_is_number(number) || !(fabs(value) <= 1e30))
+            return weir_api_bad(error, "vector", "vector[%zu] is no number in range", i);
         vector[i] = (float)value;
     }
     return WEIR_OK;
 }
 
-static weir_status route_vector(weir_exchange *x, const json_t *list, weir_states_question *question, weir_state_hit *hits, size_t *n)
+static weir_status route_vector(weir_exchange *x, const json_t *list,
+                                weir_states_question *question, weir_state_hit *hits, size_t *n)
 {
     weir_states *const states = x->server->options.states;
     const size_t       dim = (size_t)weir_states_kind_of(states)->dim;
     float *const       vector = weir_memory_take((dim + 1) * sizeof *vector);
     weir_error         why = { 0 };
-    weir_status        status = vector != NULL ? read_vector(vector, list, dim, &x->error) : WEIR_ENOMEM;
+    weir_status status = vector != NULL ? read_vector(vector, list, dim, &x->error) : WEIR_ENOMEM;
     if (status == WEIR_OK) {
         question->vector = vector;
         status = weir_states_route(states, question, hits, n, &why);
@@ -122,7 +140,8 @@ static weir_status route_vector(weir_exchange *x, const json_t *list, weir_state
     return status;
 }
 
-static weir_status route_text(weir_exchange *x, const json_t *root, weir_states_question *question, weir_state_hit *hits, size_t *n)
+static weir_status route_text(weir_exchange *x, const json_t *root, weir_states_question *question,
+                              weir_state_hit *hits, size_t *n)
 {
     const weir_own_name  own = weir_exchange_own(x, NULL, "");
     const weir_documents documents = weir_states_documents(x);
@@ -131,8 +150,9 @@ static weir_status route_text(weir_exchange *x, const json_t *root, weir_states_
     weir_error           why = { 0 };
     WEIR_TRY(weir_field_text(root, "question", &asked, &x->error));
     if (asked == NULL) return weir_api_bad(&x->error, "question", "give a question, or a vector");
-    weir_status status = weir_tokenizer_encode(x->server->options.tokenizer, &ids, asked, strlen(asked),
-                                               &(weir_encode_options){ .add_special = true }, &why);
+    weir_status status =
+        weir_tokenizer_encode(x->server->options.tokenizer, &ids, asked, strlen(asked),
+                              &(weir_encode_options){ .add_special = true }, &why);
     if (status == WEIR_OK) {
         status = check_ids(x, &ids, true, "question", &x->error);
         const weir_document document = document_of(x, &ids, &own);
@@ -146,7 +166,8 @@ static weir_status route_text(weir_exchange *x, const json_t *root, weir_states_
     return status;
 }
 
-static void write_hits(weir_json_out *json, const states_owner *own, const weir_state_hit *hits, size_t n)
+static void write_hits(weir_json_out *json, const states_owner *own, const weir_state_hit *hits,
+                       size_t n)
 {
     weir_json_open(json, '{');
     weir_json_put_string(json, "object", "list");
@@ -170,10 +191,13 @@ static weir_status query(weir_exchange *x, const json_t *root, weir_buffer *text
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_STATE_QUERY));
     WEIR_TRY(weir_field_integer(root, "top_k", 1, MOST_FOUND, &most, &x->error));
     weir_state_hit *const hits = weir_memory_take((size_t)most * sizeof *hits);
-    weir_states_question  question = { .most = (size_t)most, .accepts = states_may_see, .user = &own };
+    weir_states_question  question = { .most = (size_t)most,
+                                       .accepts = states_may_see,
+                                       .user = &own };
     const json_t *const   vector = weir_field(root, "vector");
     if (hits == NULL) return WEIR_ENOMEM;
-    weir_status status = vector != NULL ? route_vector(x, vector, &question, hits, &n) : route_text(x, root, &question, hits, &n);
+    weir_status status = vector != NULL ? route_vector(x, vector, &question, hits, &n)
+                                        : route_text(x, root, &question, hits, &n);
     if (status == WEIR_OK) {
         weir_json_out json = { .buffer = text };
         write_hits(&json, &own, hits, n);
@@ -186,7 +210,8 @@ static weir_status query(weir_exchange *x, const json_t *root, weir_buffer *text
 void weir_states_api_query(weir_exchange *x) { post(x, query); }
 
 /* ---- merging -------------------------------------------------------------------------------------------------------------------- */
-static void write_counts(weir_json_out *json, const char *key, int64_t earlier, int64_t later, int64_t kept)
+static void write_counts(weir_json_out *json, const char *key, int64_t earlier, int64_t later,
+                         int64_t kept)
 {
     weir_json_key(json, key);
     weir_json_open(json, '{');
@@ -196,7 +221,8 @@ static void write_counts(weir_json_out *json, const char *key, int64_t earlier, 
     weir_json_close(json, '}');
 }
 
-static weir_status write_merged(weir_exchange *x, const weir_state_info *info, const weir_state_merged *m, weir_buffer *text)
+static weir_status write_merged(weir_exchange *x, const weir_state_info *info,
+                                const weir_state_merged *m, weir_buffer *text)
 {
     weir_buffer state = { 0 };
     weir_status status = states_write(x, info, &state);
@@ -207,7 +233,8 @@ static weir_status write_merged(weir_exchange *x, const weir_state_info *info, c
         weir_json_key(&json, "state");
         weir_json_raw(&json, state.data, state.size);
         write_counts(&json, "exact_rows", m->n_exact_earlier, m->n_exact_later, m->n_exact_kept);
-        write_counts(&json, "prototypes", m->n_summary_earlier, m->n_summary_later, m->n_summary_kept);
+        write_counts(&json, "prototypes", m->n_summary_earlier, m->n_summary_later,
+                     m->n_summary_kept);
         weir_json_put_integer(&json, "recent_rows_dropped", m->n_recent_earlier);
         weir_json_close(&json, '}');
         status = json.status;
@@ -216,7 +243,8 @@ static weir_status write_merged(weir_exchange *x, const weir_state_info *info, c
     return status;
 }
 
-static weir_status merge_named(weir_exchange *x, const json_t *root, const char *label, const char *metadata, weir_buffer *text)
+static weir_status merge_named(weir_exchange *x, const json_t *root, const char *label,
+                               const char *metadata, weir_buffer *text)
 {
     const states_owner   own = states_owner_of(x);
     const weir_documents documents = weir_states_documents(x);
@@ -226,14 +254,18 @@ static weir_status merge_named(weir_exchange *x, const json_t *root, const char 
     weir_error        why = { 0 };
     for (int i = 0; i < 2; i++) {
         WEIR_TRY(weir_field_text(root, keys[i], &names[i], &x->error));
-        if (names[i] == NULL) return weir_api_bad(&x->error, keys[i], "%s is missing: the name of a state", keys[i]);
+        if (names[i] == NULL)
+            return weir_api_bad(&x->error, keys[i], "%s is missing: the name of a state", keys[i]);
         WEIR_TRY(weir_states_of_name(&sources[i], x, names[i], keys[i]));
     }
-    const weir_merge merge = {
-        .earlier = &sources[0], .later = &sources[1], .label = label, .metadata = metadata, .owner = own.name[0] != '\0' ? own.name : NULL
-    };
+    const weir_merge  merge = { .earlier = &sources[0],
+                                .later = &sources[1],
+                                .label = label,
+                                .metadata = metadata,
+                                .owner = own.name[0] != '\0' ? own.name : NULL };
     const weir_status status = weir_documents_merge(&documents, &merge, &info, &merged, &why);
-    return status == WEIR_OK ? write_merged(x, &info, &merged, text) : weir_states_fail(&x->error, status, &why);
+    return status == WEIR_OK ? write_merged(x, &info, &merged, text)
+                             : weir_states_fail(&x->error, status, &why);
 }
 
 static weir_status post_merge(weir_exchange *x, const json_t *root, weir_buffer *text)

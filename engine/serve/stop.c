@@ -20,7 +20,8 @@ static size_t first_match(const weir_stop_list *list, const char *text, size_t n
         const char *const at = memmem(text, n, list->text[i], list->length[i]);
         if (at == NULL) continue;
         const size_t begin = (size_t)(at - text), end = begin + list->length[i];
-        if (end < best_end || (end == best_end && begin < best_begin)) best_begin = begin, best_end = end;
+        if (end < best_end || (end == best_end && begin < best_begin))
+            best_begin = begin, best_end = end;
     }
     return best_begin;
 }

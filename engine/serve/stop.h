@@ -26,7 +26,8 @@ typedef struct weir_stop_matcher {
 } weir_stop_matcher;
 
 /* Takes text [n], appends to `out` what is free to go. Sets `matched` when a stop string is complete: `out` then ends before it. */
-WEIR_MUST_CHECK weir_status weir_stop_push(weir_stop_matcher *matcher, weir_buffer *out, const char *text, size_t n);
+WEIR_MUST_CHECK weir_status weir_stop_push(weir_stop_matcher *matcher, weir_buffer *out,
+                                           const char *text, size_t n);
 /* The answer ended without a match: the held text goes. */
 WEIR_MUST_CHECK weir_status weir_stop_finish(weir_stop_matcher *matcher, weir_buffer *out);
 

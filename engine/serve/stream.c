@@ -17,8 +17,10 @@ static weir_status refill(weir_generation *g)
 /* The last words when there is no memory for others. */
 static weir_piece last_words(weir_generation *g, const char **text, size_t *n)
 {
-    static const char words[] = "data: {\"error\":{\"message\":\"no memory for the rest of this answer within memory.host; try again\","
-                                "\"type\":\"server_error\",\"param\":null,\"code\":\"out_of_memory\"}}\n\n";
+    static const char words[] =
+        "data: {\"error\":{\"message\":\"no memory for the rest of this answer within memory.host; "
+        "try again\","
+        "\"type\":\"server_error\",\"param\":null,\"code\":\"out_of_memory\"}}\n\n";
     if (g->end_sent) return WEIR_PIECE_BROKEN;
     if (g->failure.status == 0) g->failure.status = 503;
     g->end_sent = true;
@@ -64,7 +66,8 @@ void weir_stream_tick(weir_exchange *x, int64_t now_ns)
         const int64_t quiet_since_ns = g->last_sent_ns != 0 ? g->last_sent_ns : x->start_ns;
         if (now_ns - quiet_since_ns >= ping_ns) {
             g->ping = true;
-            x->ready = WEIR_READY_STREAM; /* a request that waits long gets its header, so that pings can follow */
+            x->ready =
+                WEIR_READY_STREAM; /* a request that waits long gets its header, so that pings can follow */
             weir_exchange_wake(x);
         }
     }

@@ -54,7 +54,9 @@ static weir_status step_inside(weir_think_splitter *splitter, weir_buffer *reaso
     weir_buffer *const held = &splitter->held;
     const char *const  at = memmem(held->data, held->size, close_tag, CLOSE_LENGTH);
     *again = at != NULL;
-    if (at == NULL) return release(held, reasoning, tag_prefix_at_end(held->data, held->size, close_tag, CLOSE_LENGTH));
+    if (at == NULL)
+        return release(held, reasoning,
+                       tag_prefix_at_end(held->data, held->size, close_tag, CLOSE_LENGTH));
     WEIR_TRY(release(held, reasoning, held->size - (size_t)(at - held->data)));
     drop(held, CLOSE_LENGTH);
     splitter->state = WEIR_THINK_AFTER;
@@ -71,9 +73,11 @@ static void step_after(weir_think_splitter *splitter, bool *again)
     if (*again) splitter->state = WEIR_THINK_CONTENT;
 }
 
-weir_status weir_think_push(weir_think_splitter *splitter, weir_buffer *content, weir_buffer *reasoning, const char *text, size_t n)
+weir_status weir_think_push(weir_think_splitter *splitter, weir_buffer *content,
+                            weir_buffer *reasoning, const char *text, size_t n)
 {
-    if (splitter->state == WEIR_THINK_CONTENT && splitter->held.size == 0) return weir_buffer_add(content, text, n);
+    if (splitter->state == WEIR_THINK_CONTENT && splitter->held.size == 0)
+        return weir_buffer_add(content, text, n);
     WEIR_TRY(weir_buffer_add(&splitter->held, text, n));
     bool again = splitter->held.size > 0;
     while (again) {
@@ -91,7 +95,8 @@ weir_status weir_think_push(weir_think_splitter *splitter, weir_buffer *content,
     return WEIR_OK;
 }
 
-weir_status weir_think_finish(weir_think_splitter *splitter, weir_buffer *content, weir_buffer *reasoning)
+weir_status weir_think_finish(weir_think_splitter *splitter, weir_buffer *content,
+                              weir_buffer *reasoning)
 {
     if (splitter->held.size == 0) return WEIR_OK;
     return release(&splitter->held, splitter->state == WEIR_THINK_INSIDE ? reasoning : content, 0);
@@ -100,7 +105,9 @@ weir_status weir_think_finish(weir_think_splitter *splitter, weir_buffer *conten
 weir_think_state weir_think_start(const char *prompt, size_t n, bool model_thinks)
 {
     while (n > 0 && is_space(prompt[n - 1])) n--;
-    if (n >= CLOSE_LENGTH && memcmp(prompt + n - CLOSE_LENGTH, close_tag, CLOSE_LENGTH) == 0) return WEIR_THINK_CONTENT;
-    if (n >= OPEN_LENGTH && memcmp(prompt + n - OPEN_LENGTH, open_tag, OPEN_LENGTH) == 0) return WEIR_THINK_INSIDE;
+    if (n >= CLOSE_LENGTH && memcmp(prompt + n - CLOSE_LENGTH, close_tag, CLOSE_LENGTH) == 0)
+        return WEIR_THINK_CONTENT;
+    if (n >= OPEN_LENGTH && memcmp(prompt + n - OPEN_LENGTH, open_tag, OPEN_LENGTH) == 0)
+        return WEIR_THINK_INSIDE;
     return model_thinks ? WEIR_THINK_MAYBE : WEIR_THINK_CONTENT;
 }

@@ -6,8 +6,9 @@
 #include "engine/serve/json_out.h"
 #include "engine/serve/messages.h"
 
-static weir_status encode_text(weir_ids *ids, const weir_server *server, const json_t *root, const json_t *text, bool add_special,
-                               const char *param, weir_api_error *error)
+static weir_status encode_text(weir_ids *ids, const weir_server *server, const json_t *root,
+                               const json_t *text, bool add_special, const char *param,
+                               weir_api_error *error)
 {
     weir_encode_options options = { .add_special = add_special, .parse_special = true };
     weir_error          why = { 0 };
@@ -16,41 +17,51 @@ static weir_status encode_text(weir_ids *ids, const weir_server *server, const j
     WEIR_TRY(weir_field_bool(root, "add_special_tokens", &options.add_special, error));
     WEIR_TRY(weir_field_bool(root, "parse_special", &options.parse_special, error));
     const weir_status status =
-        weir_tokenizer_encode(server->options.tokenizer, ids, json_string_value(text), json_string_length(text), &options, &why);
+        weir_tokenizer_encode(server->options.tokenizer, ids, json_string_value(text),
+                              json_string_length(text), &options, &why);
     if (status != WEIR_OK) weir_api_from_status(error, status, why.text);
     return status;
 }
 
-static weir_status encode_messages(weir_ids *ids, const weir_server *server, const json_t *root, weir_api_error *error)
+static weir_status encode_messages(weir_ids *ids, const weir_server *server, const json_t *root,
+                                   weir_api_error *error)
 {
     weir_openai_request request = { .chat = true, .add_generation_prompt = true };
     weir_buffer         text = { 0 };
-    weir_status         status = weir_field_bool(root, "add_generation_prompt", &request.add_generation_prompt, error);
-    if (status == WEIR_OK) status = weir_messages_read(&request.messages, weir_field(root, "messages"), error);
-    if (status == WEIR_OK) status = weir_tools_read(&request.tools, weir_field(root, "tools"), error);
+    weir_status         status =
+        weir_field_bool(root, "add_generation_prompt", &request.add_generation_prompt, error);
+    if (status == WEIR_OK)
+        status = weir_messages_read(&request.messages, weir_field(root, "messages"), error);
+    if (status == WEIR_OK)
+        status = weir_tools_read(&request.tools, weir_field(root, "tools"), error);
     if (status == WEIR_OK) status = weir_chat_prompt(ids, server, &request, &text, error);
     weir_buffer_free(&text);
     weir_openai_request_free(&request);
     return status;
 }
 
-weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const json_t *root, bool *given, weir_api_error *error)
+weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server, const json_t *root,
+                               bool *given, weir_api_error *error)
 {
-    const json_t *const prompt = weir_field(root, "prompt"), *const messages = weir_field(root, "messages");
+    const json_t *const prompt = weir_field(root, "prompt"), *const messages =
+                                                                 weir_field(root, "messages");
     *given = prompt != NULL || messages != NULL;
     if (prompt != NULL) return encode_text(ids, server, root, prompt, true, "prompt", error);
     return messages != NULL ? encode_messages(ids, server, root, error) : WEIR_OK;
 }
 
-weir_status weir_text_ids(weir_ids *ids, bool *given, const weir_server *server, const json_t *root, weir_api_error *error)
+weir_status weir_text_ids(weir_ids *ids, bool *given, const weir_server *server, const json_t *root,
+                          weir_api_error *error)
 {
     const json_t *const tokens = weir_field(root, "tokens");
     if (tokens == NULL) return weir_prompt_encode(ids, server, root, given, error);
     *given = true;
-    if (!json_is_array(tokens)) return weir_api_bad(error, "tokens", "tokens must be an array of token ids");
+    if (!json_is_array(tokens))
+        return weir_api_bad(error, "tokens", "tokens must be an array of token ids");
     WEIR_TRY(weir_openai_check_ids(tokens, server->limits.n_vocab, "tokens", error));
     for (size_t i = 0; i < json_array_size(tokens); i++)
-        if (weir_ids_add(ids, (int32_t)json_integer_value(json_array_get(tokens, i))) != WEIR_OK) return WEIR_ENOMEM;
+        if (weir_ids_add(ids, (int32_t)json_integer_value(json_array_get(tokens, i))) != WEIR_OK)
+            return WEIR_ENOMEM;
     return WEIR_OK;
 }
 
@@ -77,7 +88,8 @@ static void write_piece(weir_json_out *json, const weir_tokenizer *tokenizer, in
     weir_json_close(json, '}');
 }
 
-static weir_status write_ids(weir_buffer *out, const weir_server *server, const weir_ids *ids, bool with_pieces)
+static weir_status write_ids(weir_buffer *out, const weir_server *server, const weir_ids *ids,
+                             bool with_pieces)
 {
     weir_json_out json = { .buffer = out };
     weir_json_open(&json, '{');
@@ -107,10 +119,12 @@ static weir_status tokenize(weir_exchange *x, const json_t *root, weir_buffer *t
     if (status == WEIR_OK) status = weir_field_bool(root, "with_pieces", &with_pieces, &x->error);
     if (status == WEIR_OK) {
         if (json_object_get(root, "content") != NULL)
-            status = encode_text(&ids, server, root, json_object_get(root, "content"), false, "content", &x->error);
+            status = encode_text(&ids, server, root, json_object_get(root, "content"), false,
+                                 "content", &x->error);
         else
             status = weir_prompt_encode(&ids, server, root, &given, &x->error);
-        if (status == WEIR_OK && !given) status = weir_api_bad(&x->error, "content", "give `content`, `prompt` or `messages`");
+        if (status == WEIR_OK && !given)
+            status = weir_api_bad(&x->error, "content", "give `content`, `prompt` or `messages`");
     }
     if (status == WEIR_OK) status = write_ids(text, server, &ids, with_pieces);
     weir_ids_free(&ids);
@@ -134,14 +148,17 @@ static weir_status detokenize(weir_exchange *x, const json_t *root, weir_buffer 
     const weir_server *const server = x->server;
     const json_t *const      list = weir_field(root, "tokens");
     WEIR_TRY(weir_exchange_check_fields(x, root, WEIR_BODY_DETOKENIZE));
-    if (!json_is_array(list)) return weir_api_bad(&x->error, "tokens", "tokens must be an array of token ids");
+    if (!json_is_array(list))
+        return weir_api_bad(&x->error, "tokens", "tokens must be an array of token ids");
     WEIR_TRY(weir_openai_check_ids(list, server->limits.n_vocab, "tokens", &x->error));
     weir_ids    ids = { 0 };
     weir_buffer content = { 0 };
     weir_status status = WEIR_OK;
     for (size_t i = 0; i < json_array_size(list) && status == WEIR_OK; i++)
         status = weir_ids_add(&ids, (int32_t)json_integer_value(json_array_get(list, i)));
-    if (status == WEIR_OK) status = weir_tokenizer_decode(server->options.tokenizer, &content, ids.data, ids.count, false);
+    if (status == WEIR_OK)
+        status =
+            weir_tokenizer_decode(server->options.tokenizer, &content, ids.data, ids.count, false);
     weir_json_out json = { .buffer = text, .status = status };
     weir_json_open(&json, '{');
     weir_json_key(&json, "content");

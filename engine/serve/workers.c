@@ -71,7 +71,8 @@ static void *run(void *argument)
     (void)weir_payer_set(workers->payer);
     (void)pthread_mutex_lock(&workers->lock);
     for (;;) {
-        while (workers->first == NULL && !workers->stop) (void)pthread_cond_wait(&workers->wake, &workers->lock);
+        while (workers->first == NULL && !workers->stop)
+            (void)pthread_cond_wait(&workers->wake, &workers->lock);
         if (workers->first == NULL) break;
         serve_one(workers);
     }
@@ -79,13 +80,15 @@ static void *run(void *argument)
     return NULL;
 }
 
-weir_status weir_workers_start(weir_workers *workers, int n_threads, weir_payer *payer, weir_error *error)
+weir_status weir_workers_start(weir_workers *workers, int n_threads, weir_payer *payer,
+                               weir_error *error)
 {
     workers->payer = payer;
     const int limit = (int)(sizeof workers->thread / sizeof workers->thread[0]);
     for (int i = 0; i < n_threads && i < limit; i++) {
         if (pthread_create(&workers->thread[i], NULL, run, workers) != 0)
-            return weir_error_set(error, WEIR_ENOMEM, "cannot start worker thread %d of the server", i);
+            return weir_error_set(error, WEIR_ENOMEM, "cannot start worker thread %d of the server",
+                                  i);
         workers->n_threads++;
     }
     return WEIR_OK;

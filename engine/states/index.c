@@ -16,9 +16,13 @@ weir_status state_index_reserve(state_index *index)
 {
     if (index->n_entries < index->n_blocks * STATE_BLOCK) return WEIR_OK;
     weir_payer *const   before = weir_payer_set(index->payer);
-    state_entry **const longer = weir_memory_resize(index->blocks, (index->n_blocks + 1) * sizeof *index->blocks);
+    state_entry **const longer =
+        weir_memory_resize(index->blocks, (index->n_blocks + 1) * sizeof *index->blocks);
     if (longer != NULL) index->blocks = longer;
-    state_entry *const block = longer != NULL ? weir_memory_take(STATE_BLOCK * (sizeof *block + padded(index->dim) * sizeof(float))) : NULL;
+    state_entry *const block =
+        longer != NULL
+            ? weir_memory_take(STATE_BLOCK * (sizeof *block + padded(index->dim) * sizeof(float)))
+            : NULL;
     (void)weir_payer_set(before);
     if (block == NULL) return WEIR_ENOMEM;
     index->blocks[index->n_blocks++] = block;
@@ -32,25 +36,33 @@ void state_index_clear(state_index *index)
     *index = (state_index){ .dim = index->dim, .payer = index->payer };
 }
 
-state_entry *state_index_at(const state_index *index, size_t i) { return &index->blocks[i / STATE_BLOCK][i % STATE_BLOCK]; }
+state_entry *state_index_at(const state_index *index, size_t i)
+{
+    return &index->blocks[i / STATE_BLOCK][i % STATE_BLOCK];
+}
 
 float *state_index_vector(const state_index *index, size_t i)
 {
-    return (float *)(index->blocks[i / STATE_BLOCK] + STATE_BLOCK) + i % STATE_BLOCK * padded(index->dim);
+    return (float *)(index->blocks[i / STATE_BLOCK] + STATE_BLOCK) +
+           i % STATE_BLOCK * padded(index->dim);
 }
 
-weir_status state_index_add(state_index *index, const state_record *record, int64_t number, const unsigned char *vector)
+weir_status state_index_add(state_index *index, const state_record *record, int64_t number,
+                            const unsigned char *vector)
 {
     WEIR_TRY(state_index_reserve(index));
     const size_t i = index->n_entries++;
-    *state_index_at(index, i) = (state_entry){
-        .info = record->info, .record = number, .scale = record->info.has_vector ? (float)(1 / record->length) : 0, .is_live = true
-    };
+    *state_index_at(index, i) =
+        (state_entry){ .info = record->info,
+                       .record = number,
+                       .scale = record->info.has_vector ? (float)(1 / record->length) : 0,
+                       .is_live = true };
     float *const own = state_index_vector(index, i);
     memset(own, 0, padded(index->dim) * sizeof *own);
     for (int32_t d = 0; record->info.has_vector && d < index->dim; d++) {
         const unsigned char *const at = vector + 4 * (size_t)d;
-        const uint32_t             bits = at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+        const uint32_t             bits =
+            at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
         memcpy(own + d, &bits, sizeof bits);
     }
     index->n_live++;
@@ -109,7 +121,8 @@ static size_t number_of(const char *name, const char *slug)
     return *end == '\0' && number >= 2 && number < SIZE_MAX ? (size_t)number : 0;
 }
 
-weir_status state_index_free_name(const state_index *index, const char *slug, char out[WEIR_STATE_NAME + 1])
+weir_status state_index_free_name(const state_index *index, const char *slug,
+                                  char out[WEIR_STATE_NAME + 1])
 {
     const size_t most = index->n_live + 2; /* of so many numbers one is free */
     bool *const  taken = weir_memory_take_zero(most, sizeof *taken);
@@ -162,15 +175,16 @@ static void offer(best *b, const state_entry *entry, float similarity)
     b->similarities[at] = similarity;
 }
 
-weir_status state_index_route(const state_index *index, const weir_states_question *question, double length, weir_state_hit *hits,
-                              size_t *n)
+weir_status state_index_route(const state_index *index, const weir_states_question *question,
+                              double length, weir_state_hit *hits, size_t *n)
 {
     const state_entry *entries[WEIR_STATE_HITS];
     float              similarities[WEIR_STATE_HITS];
-    best               b = { .entries = entries, .similarities = similarities, .most = question->most };
-    float *const       wanted = weir_memory_take_zero(padded(index->dim), sizeof *wanted);
+    best         b = { .entries = entries, .similarities = similarities, .most = question->most };
+    float *const wanted = weir_memory_take_zero(padded(index->dim), sizeof *wanted);
     if (wanted == NULL) return WEIR_ENOMEM;
-    for (int32_t d = 0; d < index->dim; d++) wanted[d] = (float)((double)question->vector[d] / length);
+    for (int32_t d = 0; d < index->dim; d++)
+        wanted[d] = (float)((double)question->vector[d] / length);
     for (size_t i = 0; i < index->n_entries; i++) {
         const state_entry *const entry = state_index_at(index, i);
         if (!entry->is_live || !entry->info.has_vector) continue;
@@ -178,7 +192,8 @@ weir_status state_index_route(const state_index *index, const weir_states_questi
         offer(&b, entry, product(state_index_vector(index, i), wanted, index->dim) * entry->scale);
     }
     weir_memory_give(wanted);
-    for (size_t i = 0; i < b.n; i++) hits[i] = (weir_state_hit){ .info = entries[i]->info, .similarity = similarities[i] };
+    for (size_t i = 0; i < b.n; i++)
+        hits[i] = (weir_state_hit){ .info = entries[i]->info, .similarity = similarities[i] };
     *n = b.n;
     return WEIR_OK;
 }

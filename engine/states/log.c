@@ -49,7 +49,8 @@ enum {
     FLAG_8_BITS = 4,
     FLAG_4_BITS = 8
 };
-_Static_assert(AT_METADATA + WEIR_STATE_METADATA == STATE_RECORD_VECTOR, "metadata ends where the vector begins");
+_Static_assert(AT_METADATA + WEIR_STATE_METADATA == STATE_RECORD_VECTOR,
+               "metadata ends where the vector begins");
 _Static_assert((int)AT_RECORD_END <= (int)AT_METADATA, "fields end before the metadata");
 
 static void put(unsigned char *at, uint64_t value, int n)
@@ -92,29 +93,38 @@ void state_header_encode(unsigned char out[STATE_HEADER], const state_log_header
 
 static weir_status damaged(const char *path, const char *what, weir_error *error)
 {
-    return weir_error_set(error, WEIR_EFORMAT, "%s: damaged: %s; put back a good copy of it", path, what);
+    return weir_error_set(error, WEIR_EFORMAT, "%s: damaged: %s; put back a good copy of it", path,
+                          what);
 }
 
-weir_status state_header_decode(state_log_header *out, const unsigned char bytes[STATE_HEADER], const char *path, weir_error *error)
+weir_status state_header_decode(state_log_header *out, const unsigned char bytes[STATE_HEADER],
+                                const char *path, weir_error *error)
 {
-    const uint64_t version = get(bytes + AT_VERSION, 4), dim = get(bytes + AT_DIM, 4), bits = get(bytes + AT_STATE_BITS, 4);
-    if (memcmp(bytes, MAGIC, 8) != 0) return weir_error_set(error, WEIR_EFORMAT, "%s: this is no log of a state database", path);
+    const uint64_t version = get(bytes + AT_VERSION, 4), dim = get(bytes + AT_DIM, 4),
+                   bits = get(bytes + AT_STATE_BITS, 4);
+    if (memcmp(bytes, MAGIC, 8) != 0)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: this is no log of a state database", path);
     if (version < 1 || version > WEIR_STATES_VERSION)
-        return weir_error_set(error, WEIR_EUNSUPPORTED,
-                              "%s: a state database of version %" PRIu64
-                              ", this program reads versions 1 to %d; use the program that wrote it",
-                              path, version, (int)WEIR_STATES_VERSION);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "%s: a state database of version %" PRIu64
+            ", this program reads versions 1 to %d; use the program that wrote it",
+            path, version, (int)WEIR_STATES_VERSION);
     if (get(bytes + AT_HEADER_CHECKSUM, 8) != XXH3_64bits(bytes, AT_HEADER_CHECKSUM))
         return damaged(path, "the header's checksum is wrong", error);
-    state_log_header header = { .kind = { .dim = (int32_t)dim, .state_bits = (int32_t)bits, .version = (int32_t)version },
-                                .id = get(bytes + AT_ID, 8),
-                                .created = (int64_t)get(bytes + AT_CREATED, 8),
-                                .next_serial = (int64_t)get(bytes + AT_NEXT_SERIAL, 8) };
+    state_log_header header = {
+        .kind = { .dim = (int32_t)dim, .state_bits = (int32_t)bits, .version = (int32_t)version },
+        .id = get(bytes + AT_ID, 8),
+        .created = (int64_t)get(bytes + AT_CREATED, 8),
+        .next_serial = (int64_t)get(bytes + AT_NEXT_SERIAL, 8)
+    };
     for (int i = 0; i < 2; i++) header.kind.model[i] = get(bytes + AT_MODEL + 8 * i, 8);
     if (dim > WEIR_STATE_DIM || get(bytes + AT_HEADER_BYTES, 4) != STATE_HEADER ||
-        get(bytes + AT_RECORD_BYTES, 4) != state_record_bytes((int32_t)dim) || (bits != 0 && bits != 8 && bits != 4) ||
-        (bits != 0 && version < 2) || header.next_serial < 1 || !is_count(header.next_serial) ||
-        !weir_bytes_text(header.kind.embedding, bytes + AT_EMBEDDING, sizeof header.kind.embedding) ||
+        get(bytes + AT_RECORD_BYTES, 4) != state_record_bytes((int32_t)dim) ||
+        (bits != 0 && bits != 8 && bits != 4) || (bits != 0 && version < 2) ||
+        header.next_serial < 1 || !is_count(header.next_serial) ||
+        !weir_bytes_text(header.kind.embedding, bytes + AT_EMBEDDING,
+                         sizeof header.kind.embedding) ||
         !weir_bytes_are_zero(bytes + AT_HEADER_END, AT_HEADER_CHECKSUM - AT_HEADER_END))
         return damaged(path, "the header holds numbers that this version does not have", error);
     *out = header;
@@ -123,7 +133,10 @@ weir_status state_header_decode(state_log_header *out, const unsigned char bytes
 
 /* ---- records ---------------------------------------------------------------------------------------------------------- */
 /* The square root of a sum of squares; 0 where floats take no cosine: too short, too long, or some number is none. */
-static double length_of(double squares) { return squares >= 1e-60 && squares <= 1e60 ? sqrt(squares) : 0; }
+static double length_of(double squares)
+{
+    return squares >= 1e-60 && squares <= 1e60 ? sqrt(squares) : 0;
+}
 
 double state_vector_length(const float *vector, int32_t dim)
 {
@@ -146,7 +159,8 @@ static uint64_t checksum(const unsigned char *record, const state_log_header *he
     return XXH3_64bits_withSeed(record, state_record_bytes(header->kind.dim) - 8, header->id);
 }
 
-void state_record_encode(unsigned char *out, const state_record *record, const state_log_header *header)
+void state_record_encode(unsigned char *out, const state_record *record,
+                         const state_log_header *header)
 {
     const weir_state_info *const info = &record->info;
     const size_t                 n = state_record_bytes(header->kind.dim);
@@ -192,14 +206,16 @@ static double decode_length(const unsigned char *at, int32_t dim)
     return length_of(squares);
 }
 
-static bool decode_added(state_record *out, const unsigned char *bytes, int32_t dim, int32_t version, size_t n)
+static bool decode_added(state_record *out, const unsigned char *bytes, int32_t dim,
+                         int32_t version, size_t n)
 {
     weir_state_info *const info = &out->info;
-    const uint64_t         flags = get(bytes + AT_FLAGS, 4), n_metadata = get(bytes + AT_N_METADATA, 4);
-    const size_t           end = STATE_RECORD_VECTOR + (size_t)dim * sizeof(float);
+    const uint64_t flags = get(bytes + AT_FLAGS, 4), n_metadata = get(bytes + AT_N_METADATA, 4);
+    const size_t   end = STATE_RECORD_VECTOR + (size_t)dim * sizeof(float);
     info->n_tokens = (int64_t)get(bytes + AT_TOKENS, 8);
     info->n_bytes = (int64_t)get(bytes + AT_BYTES, 8);
-    const uint64_t most = version < 2 ? (uint64_t)FLAG_VECTOR : FLAG_VECTOR | FLAG_MERGED | FLAG_8_BITS | FLAG_4_BITS;
+    const uint64_t most =
+        version < 2 ? (uint64_t)FLAG_VECTOR : FLAG_VECTOR | FLAG_MERGED | FLAG_8_BITS | FLAG_4_BITS;
     info->has_vector = (flags & FLAG_VECTOR) != 0;
     info->is_merged = (flags & FLAG_MERGED) != 0;
     info->state_bits = (flags & FLAG_8_BITS) != 0 ? 8 : (flags & FLAG_4_BITS) != 0 ? 4 : 0;
@@ -207,27 +223,36 @@ static bool decode_added(state_record *out, const unsigned char *bytes, int32_t 
         info->payload[i] = get(bytes + AT_PAYLOAD + 8 * i, 8);
         info->source[i] = get(bytes + AT_SOURCE + 8 * i, 8);
     }
-    if (flags > most || ((flags & FLAG_8_BITS) != 0 && (flags & FLAG_4_BITS) != 0) || n_metadata > WEIR_STATE_METADATA ||
-        !is_count(info->n_tokens) || !is_count(info->n_bytes) || !weir_bytes_text(info->name, bytes + AT_NAME, sizeof info->name) ||
-        !weir_bytes_text(info->label, bytes + AT_LABEL, sizeof info->label) || !state_name_is_good(info->name) || info->label[0] == '\0' ||
+    if (flags > most || ((flags & FLAG_8_BITS) != 0 && (flags & FLAG_4_BITS) != 0) ||
+        n_metadata > WEIR_STATE_METADATA || !is_count(info->n_tokens) || !is_count(info->n_bytes) ||
+        !weir_bytes_text(info->name, bytes + AT_NAME, sizeof info->name) ||
+        !weir_bytes_text(info->label, bytes + AT_LABEL, sizeof info->label) ||
+        !state_name_is_good(info->name) || info->label[0] == '\0' ||
         !weir_bytes_are_zero(bytes + AT_RECORD_END, AT_METADATA - AT_RECORD_END) ||
-        !weir_bytes_are_zero(bytes + AT_METADATA + n_metadata, WEIR_STATE_METADATA - (size_t)n_metadata) ||
+        !weir_bytes_are_zero(bytes + AT_METADATA + n_metadata,
+                             WEIR_STATE_METADATA - (size_t)n_metadata) ||
         !weir_bytes_are_zero(bytes + end, n - 8 - end))
         return false;
     out->metadata = (const char *)bytes + AT_METADATA;
     out->n_metadata = (size_t)n_metadata;
     if (info->has_vector) out->length = decode_length(bytes + STATE_RECORD_VECTOR, dim);
-    return info->has_vector ? out->length > 0 : weir_bytes_are_zero(bytes + STATE_RECORD_VECTOR, (size_t)dim * sizeof(float));
+    return info->has_vector
+               ? out->length > 0
+               : weir_bytes_are_zero(bytes + STATE_RECORD_VECTOR, (size_t)dim * sizeof(float));
 }
 
-bool state_record_decode(state_record *out, const unsigned char *bytes, const state_log_header *header)
+bool state_record_decode(state_record *out, const unsigned char *bytes,
+                         const state_log_header *header)
 {
     const size_t   n = state_record_bytes(header->kind.dim);
     const uint64_t type = get(bytes + AT_TYPE, 4);
-    if (get(bytes + AT_MARK, 4) != MARK || get(bytes + n - 8, 8) != checksum(bytes, header)) return false;
+    if (get(bytes + AT_MARK, 4) != MARK || get(bytes + n - 8, 8) != checksum(bytes, header))
+        return false;
     *out = (state_record){ .type = (state_record_type)type,
-                           .info = { .serial = (int64_t)get(bytes + AT_SERIAL, 8), .created = (int64_t)get(bytes + AT_ADDED, 8) } };
+                           .info = { .serial = (int64_t)get(bytes + AT_SERIAL, 8),
+                                     .created = (int64_t)get(bytes + AT_ADDED, 8) } };
     if (out->info.serial < 1 || !is_count(out->info.serial)) return false;
-    if (type == STATE_ADDED) return decode_added(out, bytes, header->kind.dim, header->kind.version, n);
+    if (type == STATE_ADDED)
+        return decode_added(out, bytes, header->kind.dim, header->kind.version, n);
     return type == STATE_REMOVED && weir_bytes_are_zero(bytes + AT_TOKENS, n - 8 - AT_TOKENS);
 }

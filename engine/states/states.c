@@ -25,9 +25,12 @@ static weir_status open_guard(int *guard, const char *folder, weir_error *error)
 {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/states.lock", folder) >= (int)sizeof path)
-        return weir_error_set(error, WEIR_EINVAL, "%s: the path of a database in it would be too long", folder);
+        return weir_error_set(error, WEIR_EINVAL,
+                              "%s: the path of a database in it would be too long", folder);
     *guard = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    return *guard >= 0 ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
+    return *guard >= 0
+               ? WEIR_OK
+               : weir_error_set(error, WEIR_EIO, "%s: cannot open: %s", path, strerror(errno));
 }
 
 static weir_status take_guard(int guard, const char *folder, weir_error *error)
@@ -35,17 +38,22 @@ static weir_status take_guard(int guard, const char *folder, weir_error *error)
     enum { TRIES = 600, PAUSE_NS = 50000000 };
     for (int i = 0; i < TRIES; i++) {
         if (flock(guard, LOCK_EX | LOCK_NB) == 0) return WEIR_OK;
-        if (errno != EWOULDBLOCK && errno != EINTR) return weir_error_set(error, WEIR_EIO, "%s: cannot lock: %s", folder, strerror(errno));
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return weir_error_set(error, WEIR_EIO, "%s: cannot lock: %s", folder, strerror(errno));
         (void)nanosleep(&(struct timespec){ .tv_nsec = PAUSE_NS }, NULL);
     }
-    return weir_error_set(error, WEIR_ECANCELED, "%s: another process has been writing to this state database for half a minute; try again",
-                          folder);
+    return weir_error_set(
+        error, WEIR_ECANCELED,
+        "%s: another process has been writing to this state database for half a minute; try again",
+        folder);
 }
 
 /* This thread is the only writer, and knows what is there. */
 static weir_status begin(weir_states *s, weir_error *error)
 {
-    if (s->guard < 0) return weir_error_set(error, WEIR_EINVAL, "%s: the state database was opened to be read", s->folder);
+    if (s->guard < 0)
+        return weir_error_set(error, WEIR_EINVAL, "%s: the state database was opened to be read",
+                              s->folder);
     (void)pthread_mutex_lock(&s->writer);
     weir_status status = take_guard(s->guard, s->folder, error);
     if (status == WEIR_OK) {
@@ -68,11 +76,16 @@ static void end(weir_states *s)
 static weir_status check_kind(const weir_states_kind *kind, weir_error *error)
 {
     if (kind->dim < 0 || kind->dim > WEIR_STATE_DIM)
-        return weir_error_set(error, WEIR_EINVAL, "vectors of states have 0 to %d dimensions, not %d", (int)WEIR_STATE_DIM, (int)kind->dim);
+        return weir_error_set(error, WEIR_EINVAL,
+                              "vectors of states have 0 to %d dimensions, not %d",
+                              (int)WEIR_STATE_DIM, (int)kind->dim);
     if (kind->state_bits != 0 && kind->state_bits != 8 && kind->state_bits != 4)
-        return weir_error_set(error, WEIR_EINVAL, "states are kept in 8 or 4 bits, or as they are, not in %d bits", (int)kind->state_bits);
+        return weir_error_set(error, WEIR_EINVAL,
+                              "states are kept in 8 or 4 bits, or as they are, not in %d bits",
+                              (int)kind->state_bits);
     if (strnlen(kind->embedding, sizeof kind->embedding) == sizeof kind->embedding)
-        return weir_error_set(error, WEIR_EINVAL, "what vectors are is named in at most %d bytes", (int)WEIR_STATE_EMBEDDING);
+        return weir_error_set(error, WEIR_EINVAL, "what vectors are is named in at most %d bytes",
+                              (int)WEIR_STATE_EMBEDDING);
     return WEIR_OK;
 }
 
@@ -88,10 +101,13 @@ static weir_status write_empty(const char *folder, const weir_states_kind *kind,
                                 .next_serial = 1 };
     (void)snprintf(header.kind.embedding, sizeof header.kind.embedding, "%s", kind->embedding);
     while (header.id == 0)
-        if (getrandom(&header.id, sizeof header.id, 0) != (ssize_t)sizeof header.id) header.id = (uint64_t)weir_clock_ns();
+        if (getrandom(&header.id, sizeof header.id, 0) != (ssize_t)sizeof header.id)
+            header.id = (uint64_t)weir_clock_ns();
     WEIR_TRY(state_log_path(path, folder, error));
     if (weir_file_exists(path))
-        return weir_error_set(error, WEIR_EINVAL, "%s: there is a state database already; use it, or choose another folder", folder);
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "%s: there is a state database already; use it, or choose another folder", folder);
     state_header_encode(bytes, &header);
     return weir_file_write_private(path, bytes, sizeof bytes, error);
 }
@@ -101,7 +117,8 @@ weir_status weir_states_create(const char *folder, const weir_states_kind *kind,
     int guard;
     WEIR_TRY(check_kind(kind, error));
     if (mkdir(folder, 0700) != 0 && errno != EEXIST)
-        return weir_error_set(error, WEIR_EIO, "%s: cannot make this folder: %s", folder, strerror(errno));
+        return weir_error_set(error, WEIR_EIO, "%s: cannot make this folder: %s", folder,
+                              strerror(errno));
     WEIR_TRY(open_guard(&guard, folder, error));
     weir_status status = take_guard(guard, folder, error);
     if (status == WEIR_OK) status = write_empty(folder, kind, error);
@@ -113,7 +130,9 @@ static weir_status settle(weir_states *s, bool writes, weir_error *error)
 {
     WEIR_TRY(state_log_read(s, error));
     const int64_t n_damaged = s->n_damaged;
-    if (n_damaged > 0) weir_log(WEIR_LOG_WARNING, "%s: %" PRId64 " records of its log are damaged", s->folder, n_damaged);
+    if (n_damaged > 0)
+        weir_log(WEIR_LOG_WARNING, "%s: %" PRId64 " records of its log are damaged", s->folder,
+                 n_damaged);
     WEIR_TRY(state_folder_settle(s, writes, error));
     return writes && state_log_wants_compacting(s) ? state_log_compact(s, error) : WEIR_OK;
 }
@@ -123,11 +142,13 @@ static weir_status check_model(const weir_states *s, const uint64_t *model, weir
     const uint64_t *const own = s->header.kind.model;
     if (model == NULL || memcmp(own, model, sizeof s->header.kind.model) == 0) return WEIR_OK;
     return weir_error_set(error, WEIR_EMISMATCH,
-                          "%s: a database of states of another model: its digest is %016" PRIx64 ", that of the model here %016" PRIx64,
+                          "%s: a database of states of another model: its digest is %016" PRIx64
+                          ", that of the model here %016" PRIx64,
                           s->folder, own[0], model[0]);
 }
 
-static weir_status open_states(weir_states *s, const weir_states_options *options, weir_error *error)
+static weir_status open_states(weir_states *s, const weir_states_options *options,
+                               weir_error *error)
 {
     char path[PATH_MAX];
     if (s->folder == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
@@ -136,17 +157,23 @@ static weir_status open_states(weir_states *s, const weir_states_options *option
     WEIR_TRY(open_guard(&s->guard, s->folder, error));
     WEIR_TRY(take_guard(s->guard, s->folder, error));
     weir_status status = state_log_read(s, error);
-    if (status == WEIR_OK) status = check_model(s, options->model, error); /* nothing of another model's is touched */
+    if (status == WEIR_OK)
+        status = check_model(s, options->model, error); /* nothing of another model's is touched */
     if (status == WEIR_OK) status = settle(s, true, error);
     (void)flock(s->guard, LOCK_UN);
     return status;
 }
 
-weir_status weir_states_open(weir_states **out, const weir_states_options *options, weir_error *error)
+weir_status weir_states_open(weir_states **out, const weir_states_options *options,
+                             weir_error *error)
 {
     weir_states *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the state database");
-    *s = (weir_states){ .folder = strdup(options->folder), .log = -1, .guard = -1, .index.payer = options->payer, .disk = options->disk };
+    *s = (weir_states){ .folder = strdup(options->folder),
+                        .log = -1,
+                        .guard = -1,
+                        .index.payer = options->payer,
+                        .disk = options->disk };
     (void)pthread_mutex_init(&s->writer, NULL);
     (void)pthread_rwlock_init(&s->lock, NULL);
     weir_status status = open_states(s, options, error);
@@ -170,10 +197,14 @@ void weir_states_close(weir_states *states)
     free(states);
 }
 
-const weir_states_kind *weir_states_kind_of(const weir_states *states) { return &states->header.kind; }
+const weir_states_kind *weir_states_kind_of(const weir_states *states)
+{
+    return &states->header.kind;
+}
 
 /* ---- changing ------------------------------------------------------------------------------------------------------------ */
-static weir_status check_new(const weir_states *s, const weir_new_state *state, state_record *record, weir_error *error)
+static weir_status check_new(const weir_states *s, const weir_new_state *state,
+                             state_record *record, weir_error *error)
 {
     double length;
     WEIR_TRY(weir_state_label(record->info.label, state->label, error));
@@ -191,13 +222,15 @@ static void slug_of(char out[WEIR_STATE_NAME + 1], const char *label, const char
     char slug[WEIR_STATE_NAME + 1];
     weir_state_slug(slug, label);
     if (owner != NULL)
-        (void)snprintf(out, WEIR_STATE_NAME + 1, "%.*s-%.*s", WEIR_STATE_OWNER + 1, owner, (int)OWNED, slug);
+        (void)snprintf(out, WEIR_STATE_NAME + 1, "%.*s-%.*s", WEIR_STATE_OWNER + 1, owner,
+                       (int)OWNED, slug);
     else
         (void)snprintf(out, WEIR_STATE_NAME + 1, "%s", slug);
 }
 
 /* A serial, a name, and room for the entry. */
-static weir_status choose_place(weir_states *s, weir_state_info *info, const char *owner, weir_error *error)
+static weir_status choose_place(weir_states *s, weir_state_info *info, const char *owner,
+                                weir_error *error)
 {
     char slug[WEIR_STATE_NAME + 1];
     slug_of(slug, info->label, owner);
@@ -208,7 +241,10 @@ static weir_status choose_place(weir_states *s, weir_state_info *info, const cha
     (void)pthread_rwlock_unlock(&s->lock);
     return status == WEIR_OK
                ? WEIR_OK
-               : weir_error_set(error, status, "%s: no memory for one more state (memory.host; of a server states.memory)", s->folder);
+               : weir_error_set(
+                     error, status,
+                     "%s: no memory for one more state (memory.host; of a server states.memory)",
+                     s->folder);
 }
 
 static weir_status append(weir_states *s, const state_record *record, weir_error *error)
@@ -228,11 +264,14 @@ static weir_status find_room(weir_states *s, int64_t *room, weir_error *error)
     (void)pthread_rwlock_unlock(&s->lock);
     *room = s->disk - used;
     if (*room > 0) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFULL, "%s: its states take %" PRId64 " bytes, %" PRId64 " are allowed (states.disk); delete some",
+    return weir_error_set(error, WEIR_EFULL,
+                          "%s: its states take %" PRId64 " bytes, %" PRId64
+                          " are allowed (states.disk); delete some",
                           s->folder, used, s->disk);
 }
 
-static weir_status add(weir_states *s, const weir_new_state *state, state_record *record, weir_error *error)
+static weir_status add(weir_states *s, const weir_new_state *state, state_record *record,
+                       weir_error *error)
 {
     char                   path[PATH_MAX];
     weir_state_info *const info = &record->info;
@@ -249,11 +288,13 @@ static weir_status add(weir_states *s, const weir_new_state *state, state_record
     return status;
 }
 
-weir_status weir_states_add(weir_states *states, const weir_new_state *state, weir_state_info *out, weir_error *error)
+weir_status weir_states_add(weir_states *states, const weir_new_state *state, weir_state_info *out,
+                            weir_error *error)
 {
     state_record record = { .type = STATE_ADDED,
                             .vector = state->vector,
-                            .info = { .has_vector = state->vector != NULL, .source = { state->source[0], state->source[1] } } };
+                            .info = { .has_vector = state->vector != NULL,
+                                      .source = { state->source[0], state->source[1] } } };
     WEIR_TRY(check_new(states, state, &record, error));
     WEIR_TRY(begin(states, error));
     const weir_status status = add(states, state, &record, error);
@@ -270,7 +311,8 @@ static void compact(weir_states *s)
     (void)pthread_rwlock_wrlock(&s->lock);
     if (s->n_damaged == 0 && state_log_wants_compacting(s)) status = state_log_compact(s, &why);
     (void)pthread_rwlock_unlock(&s->lock);
-    if (status != WEIR_OK) weir_log(WEIR_LOG_WARNING, "%s: the log is not made shorter: %s", s->folder, why.text);
+    if (status != WEIR_OK)
+        weir_log(WEIR_LOG_WARNING, "%s: the log is not made shorter: %s", s->folder, why.text);
 }
 
 static weir_status remove_named(weir_states *s, const char *name, weir_error *error)
@@ -278,10 +320,13 @@ static weir_status remove_named(weir_states *s, const char *name, weir_error *er
     char            path[PATH_MAX];
     weir_state_info info;
     WEIR_TRY(weir_states_find(s, name, &info, error));
-    const state_record record = { .type = STATE_REMOVED, .info = { .serial = info.serial, .created = weir_clock_unix_seconds() } };
+    const state_record record = { .type = STATE_REMOVED,
+                                  .info = { .serial = info.serial,
+                                            .created = weir_clock_unix_seconds() } };
     WEIR_TRY(state_file_path(path, s->folder, info.name, info.serial, error));
     WEIR_TRY(append(s, &record, error));
-    if (unlink(path) != 0 && errno != ENOENT) weir_log(WEIR_LOG_WARNING, "%s: cannot delete: %s", path, strerror(errno));
+    if (unlink(path) != 0 && errno != ENOENT)
+        weir_log(WEIR_LOG_WARNING, "%s: cannot delete: %s", path, strerror(errno));
     compact(s);
     return WEIR_OK;
 }

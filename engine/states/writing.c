@@ -18,13 +18,15 @@ enum { PIECE_BYTES = 1 << 20 };
 
 static weir_status fail(const weir_states *s, const char *what, weir_error *error)
 {
-    return weir_error_set(error, WEIR_EIO, "%s: cannot %s the log of the state database: %s", s->folder, what, strerror(errno));
+    return weir_error_set(error, WEIR_EIO, "%s: cannot %s the log of the state database: %s",
+                          s->folder, what, strerror(errno));
 }
 
 weir_status state_log_path(char path[PATH_MAX], const char *folder, weir_error *error)
 {
     if (snprintf(path, PATH_MAX, "%s/states.log", folder) < PATH_MAX) return WEIR_OK;
-    return weir_error_set(error, WEIR_EINVAL, "%s: the path of a database in it would be too long", folder);
+    return weir_error_set(error, WEIR_EINVAL, "%s: the path of a database in it would be too long",
+                          folder);
 }
 
 static int64_t at_record(const weir_states *s, int64_t number)
@@ -34,13 +36,16 @@ static int64_t at_record(const weir_states *s, int64_t number)
 
 /* ---- reading ---------------------------------------------------------------------------------------------------------- */
 /* All n bytes, or EIO. */
-static weir_status read_at(const weir_states *s, int fd, void *out, size_t n, int64_t at, weir_error *error)
+static weir_status read_at(const weir_states *s, int fd, void *out, size_t n, int64_t at,
+                           weir_error *error)
 {
     for (size_t done = 0; done < n;) {
         const ssize_t m = pread(fd, (char *)out + done, n - done, (off_t)(at + (int64_t)done));
         if (m < 0 && errno == EINTR) continue;
         if (m < 0) return fail(s, "read", error);
-        if (m == 0) return weir_error_set(error, WEIR_EIO, "%s: the log of the state database became shorter", s->folder);
+        if (m == 0)
+            return weir_error_set(error, WEIR_EIO,
+                                  "%s: the log of the state database became shorter", s->folder);
         done += (size_t)m;
     }
     return WEIR_OK;
@@ -50,16 +55,16 @@ static weir_status read_at(const weir_states *s, int fd, void *out, size_t n, in
 static bool is_replaced(const weir_states *s, const struct stat *named)
 {
     struct stat own;
-    return s->log < 0 || fstat(s->log, &own) != 0 || own.st_ino != named->st_ino || own.st_dev != named->st_dev ||
-           named->st_size < at_record(s, s->n_records);
+    return s->log < 0 || fstat(s->log, &own) != 0 || own.st_ino != named->st_ino ||
+           own.st_dev != named->st_dev || named->st_size < at_record(s, s->n_records);
 }
 
 bool state_log_is_current(const weir_states *states)
 {
     char        path[PATH_MAX];
     struct stat named;
-    return state_log_path(path, states->folder, NULL) == WEIR_OK && stat(path, &named) == 0 && !is_replaced(states, &named) &&
-           named.st_size == at_record(states, states->n_records);
+    return state_log_path(path, states->folder, NULL) == WEIR_OK && stat(path, &named) == 0 &&
+           !is_replaced(states, &named) && named.st_size == at_record(states, states->n_records);
 }
 
 static void close_log(weir_states *s)
@@ -79,15 +84,22 @@ static weir_status open_log(weir_states *s, const char *path, weir_error *error)
     close_log(s);
     s->log = open(path, (s->guard >= 0 ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK);
     if (s->log < 0 && errno == ENOENT)
-        return weir_error_set(error, WEIR_ENOTFOUND, "%s: there is no state database here; `weir db create` makes one", s->folder);
+        return weir_error_set(error, WEIR_ENOTFOUND,
+                              "%s: there is no state database here; `weir db create` makes one",
+                              s->folder);
     if (s->log < 0) return fail(s, "open", error);
-    if (fstat(s->log, &st) != 0 || !S_ISREG(st.st_mode)) return weir_error_set(error, WEIR_EIO, "%s: not a regular file", path);
-    if (st.st_size < STATE_HEADER) return weir_error_set(error, WEIR_EFORMAT, "%s: this is no log of a state database", path);
+    if (fstat(s->log, &st) != 0 || !S_ISREG(st.st_mode))
+        return weir_error_set(error, WEIR_EIO, "%s: not a regular file", path);
+    if (st.st_size < STATE_HEADER)
+        return weir_error_set(error, WEIR_EFORMAT, "%s: this is no log of a state database", path);
     WEIR_TRY(read_at(s, s->log, bytes, sizeof bytes, 0, error));
     WEIR_TRY(state_header_decode(&header, bytes, path, error));
-    if (s->header.id != 0 && (s->header.id != header.id || memcmp(&s->header.kind, &header.kind, sizeof header.kind) != 0))
-        return weir_error_set(error, WEIR_EMISMATCH, "%s: another database has taken the place of the one that was opened; open it again",
-                              s->folder);
+    if (s->header.id != 0 && (s->header.id != header.id ||
+                              memcmp(&s->header.kind, &header.kind, sizeof header.kind) != 0))
+        return weir_error_set(
+            error, WEIR_EMISMATCH,
+            "%s: another database has taken the place of the one that was opened; open it again",
+            s->folder);
     s->next_serial = header.next_serial;
     if (s->header.id == 0) {
         s->header = header;
@@ -97,7 +109,8 @@ static weir_status open_log(weir_states *s, const char *path, weir_error *error)
 }
 
 /* What a record says is carried out. false: it says what cannot be. */
-static bool apply(weir_states *s, const state_record *record, const unsigned char *bytes, int64_t number, weir_status *status)
+static bool apply(weir_states *s, const state_record *record, const unsigned char *bytes,
+                  int64_t number, weir_status *status)
 {
     const int64_t serial = record->info.serial;
     if (record->type == STATE_REMOVED) {
@@ -106,28 +119,35 @@ static bool apply(weir_states *s, const state_record *record, const unsigned cha
         if (serial >= s->next_serial) s->next_serial = serial + 1;
         return true;
     }
-    if (s->index.n_entries > 0 && serial <= state_index_at(&s->index, s->index.n_entries - 1)->info.serial) return false;
+    if (s->index.n_entries > 0 &&
+        serial <= state_index_at(&s->index, s->index.n_entries - 1)->info.serial)
+        return false;
     *status = state_index_add(&s->index, record, number, bytes + STATE_RECORD_VECTOR);
     if (*status == WEIR_OK && serial >= s->next_serial) s->next_serial = serial + 1;
     return *status == WEIR_OK;
 }
 
 /* Whole records of the file, from the first that is not in the index yet. */
-static weir_status read_records(weir_states *s, int64_t n_whole, unsigned char *memory, size_t room, weir_error *error)
+static weir_status read_records(weir_states *s, int64_t n_whole, unsigned char *memory, size_t room,
+                                weir_error *error)
 {
     const size_t bytes = state_record_bytes(s->header.kind.dim);
     int64_t      n_bad = 0; /* since the last good one */
     for (int64_t next = s->n_records; next < n_whole;) {
-        const int64_t n = n_whole - next < (int64_t)(room / bytes) ? n_whole - next : (int64_t)(room / bytes);
+        const int64_t n =
+            n_whole - next < (int64_t)(room / bytes) ? n_whole - next : (int64_t)(room / bytes);
         WEIR_TRY(read_at(s, s->log, memory, (size_t)n * bytes, at_record(s, next), error));
         for (int64_t i = 0; i < n; i++, next++) {
             const unsigned char *const at = memory + (size_t)i * bytes;
             weir_status                status = WEIR_OK;
             state_record               record;
-            if (!state_record_decode(&record, at, &s->header) || !apply(s, &record, at, next, &status)) {
+            if (!state_record_decode(&record, at, &s->header) ||
+                !apply(s, &record, at, next, &status)) {
                 if (status != WEIR_OK)
                     return weir_error_set(
-                        error, status, "%s: no memory for the %" PRId64 " states of this database (memory.host; of a server states.memory)",
+                        error, status,
+                        "%s: no memory for the %" PRId64
+                        " states of this database (memory.host; of a server states.memory)",
                         s->folder, n_whole);
                 n_bad++;
                 continue;
@@ -146,15 +166,18 @@ static weir_status read_log(weir_states *s, weir_error *error)
     struct stat named;
     WEIR_TRY(state_log_path(path, s->folder, error));
     if (stat(path, &named) != 0 && errno != ENOENT) return fail(s, "look for", error);
-    if (s->log < 0 || stat(path, &named) != 0 || is_replaced(s, &named)) WEIR_TRY(open_log(s, path, error));
+    if (s->log < 0 || stat(path, &named) != 0 || is_replaced(s, &named))
+        WEIR_TRY(open_log(s, path, error));
     if (fstat(s->log, &named) != 0) return fail(s, "look at", error);
     const size_t  bytes = state_record_bytes(s->header.kind.dim);
     const int64_t n_whole = (named.st_size - STATE_HEADER) / (int64_t)bytes;
     if (n_whole <= s->n_records) return WEIR_OK;
-    const int64_t        left = n_whole - s->n_records, fit = bytes < PIECE_BYTES ? PIECE_BYTES / (int64_t)bytes : 1;
+    const int64_t left = n_whole - s->n_records,
+                  fit = bytes < PIECE_BYTES ? PIECE_BYTES / (int64_t)bytes : 1;
     const size_t         room = (size_t)(left < fit ? left : fit) * bytes;
     unsigned char *const memory = weir_memory_take(room);
-    if (memory == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read its log", s->folder);
+    if (memory == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read its log", s->folder);
     const weir_status status = read_records(s, n_whole, memory, room, error);
     weir_memory_give(memory);
     return status;
@@ -167,14 +190,17 @@ weir_status state_log_read(weir_states *states, weir_error *error)
     return status;
 }
 
-weir_status state_log_record(const weir_states *states, const state_entry *entry, unsigned char *memory, state_record *out,
-                             weir_error *error)
+weir_status state_log_record(const weir_states *states, const state_entry *entry,
+                             unsigned char *memory, state_record *out, weir_error *error)
 {
     const size_t bytes = state_record_bytes(states->header.kind.dim);
     WEIR_TRY(read_at(states, states->log, memory, bytes, at_record(states, entry->record), error));
-    if (state_record_decode(out, memory, &states->header) && out->info.serial == entry->info.serial) return WEIR_OK;
-    return weir_error_set(error, WEIR_EFORMAT, "%s: the log's record of state %s is damaged; put back a good copy of states.log",
-                          states->folder, entry->info.name);
+    if (state_record_decode(out, memory, &states->header) && out->info.serial == entry->info.serial)
+        return WEIR_OK;
+    return weir_error_set(
+        error, WEIR_EFORMAT,
+        "%s: the log's record of state %s is damaged; put back a good copy of states.log",
+        states->folder, entry->info.name);
 }
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------ */
@@ -196,8 +222,10 @@ static weir_status cut_tail(const weir_states *s, weir_error *error)
     const int64_t end = at_record(s, s->n_records);
     if (fstat(s->log, &st) != 0) return fail(s, "look at", error);
     if (st.st_size == end) return WEIR_OK;
-    weir_log(WEIR_LOG_WARNING, "%s: a state was being added when its writer ended; it is not there", s->folder);
-    return ftruncate(s->log, (off_t)end) == 0 ? WEIR_OK : fail(s, "cut the unfinished end of", error);
+    weir_log(WEIR_LOG_WARNING, "%s: a state was being added when its writer ended; it is not there",
+             s->folder);
+    return ftruncate(s->log, (off_t)end) == 0 ? WEIR_OK
+                                              : fail(s, "cut the unfinished end of", error);
 }
 
 weir_status state_log_sync(const weir_states *states, weir_error *error)
@@ -205,19 +233,24 @@ weir_status state_log_sync(const weir_states *states, weir_error *error)
     return fsync(states->log) == 0 ? WEIR_OK : fail(states, "bring to the disk", error);
 }
 
-weir_status state_log_append(weir_states *states, const state_record *record, bool syncs, weir_error *error)
+weir_status state_log_append(weir_states *states, const state_record *record, bool syncs,
+                             weir_error *error)
 {
     const size_t         bytes = state_record_bytes(states->header.kind.dim);
     const int64_t        at = at_record(states, states->n_records);
     unsigned char *const memory = weir_memory_take(bytes);
-    if (memory == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a record", states->folder);
+    if (memory == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a record", states->folder);
     state_record_encode(memory, record, &states->header);
     weir_status status = cut_tail(states, error);
-    if (status == WEIR_OK && !write_at(states->log, memory, bytes, at)) status = fail(states, "write to", error);
+    if (status == WEIR_OK && !write_at(states->log, memory, bytes, at))
+        status = fail(states, "write to", error);
     if (status == WEIR_OK && syncs) status = state_log_sync(states, error);
     weir_memory_give(memory);
     if (status == WEIR_OK) return state_log_read(states, error);
-    (void)!ftruncate(states->log, (off_t)at); /* what is left of it has no good record behind it: the next writer cuts it */
+    (void)!ftruncate(
+        states->log,
+        (off_t)at); /* what is left of it has no good record behind it: the next writer cuts it */
     return status;
 }
 
@@ -253,9 +286,12 @@ weir_status state_log_compact(weir_states *states, weir_error *error)
     weir_new_file        file;
     const size_t         bytes = state_record_bytes(states->header.kind.dim);
     unsigned char *const memory = weir_memory_take(bytes);
-    if (memory == NULL) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a record", states->folder);
+    if (memory == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory for a record", states->folder);
     weir_status status = state_log_path(path, states->folder, error);
-    if (status == WEIR_OK) status = weir_new_file_open(&file, path, STATE_HEADER + states->index.n_live * bytes, error);
+    if (status == WEIR_OK)
+        status =
+            weir_new_file_open(&file, path, STATE_HEADER + states->index.n_live * bytes, error);
     if (status == WEIR_OK) {
         status = copy_live(states, file.fd, memory, error);
         if (status == WEIR_OK)

@@ -21,7 +21,8 @@ static weir_status reserve(weir_bpe_scratch *scratch, size_t n)
 {
     if (n > scratch->symbols_capacity) {
         const size_t       capacity = n + n / 2 + 64; /* n <= 2^30 */
-        weir_symbol *const symbols = weir_memory_resize(scratch->symbols, capacity * sizeof *symbols);
+        weir_symbol *const symbols =
+            weir_memory_resize(scratch->symbols, capacity * sizeof *symbols);
         if (symbols == NULL) return WEIR_ENOMEM;
         scratch->symbols = symbols;
         scratch->symbols_capacity = capacity;
@@ -66,8 +67,10 @@ static void look(weir_bpe_scratch *scratch, const weir_pair_map *merges, uint32_
 {
     weir_symbol *const          symbol = &scratch->symbols[i];
     const weir_pair_slot *const merge =
-        symbol->next == none ? NULL
-                             : weir_pair_find(merges, weir_pair_key((uint32_t)symbol->id, (uint32_t)scratch->symbols[symbol->next].id));
+        symbol->next == none
+            ? NULL
+            : weir_pair_find(merges, weir_pair_key((uint32_t)symbol->id,
+                                                   (uint32_t)scratch->symbols[symbol->next].id));
     symbol->rank = merge == NULL ? none : merge->number;
     if (merge == NULL) return;
     symbol->joined = merge->id;
@@ -87,8 +90,8 @@ static void join(weir_bpe_scratch *scratch, const weir_pair_map *merges, uint32_
     if (symbol->previous != none) look(scratch, merges, symbol->previous);
 }
 
-weir_status weir_bpe_encode(weir_bpe_scratch *scratch, weir_ids *out, const weir_pair_map *merges, const int32_t byte_ids[256],
-                            const char *piece, size_t n)
+weir_status weir_bpe_encode(weir_bpe_scratch *scratch, weir_ids *out, const weir_pair_map *merges,
+                            const int32_t byte_ids[256], const char *piece, size_t n)
 {
     WEIR_DASSERT(n <= PIECE_MAX_BYTES);
     if (n == 1) return weir_ids_add(out, byte_ids[(unsigned char)piece[0]]);
@@ -104,6 +107,7 @@ weir_status weir_bpe_encode(weir_bpe_scratch *scratch, weir_ids *out, const weir
         const uint32_t i = (uint32_t)entry;
         if (scratch->symbols[i].rank == (uint32_t)(entry >> 32)) join(scratch, merges, i);
     }
-    for (uint32_t i = 0; n > 0 && i != none; i = scratch->symbols[i].next) WEIR_TRY(weir_ids_add(out, scratch->symbols[i].id));
+    for (uint32_t i = 0; n > 0 && i != none; i = scratch->symbols[i].next)
+        WEIR_TRY(weir_ids_add(out, scratch->symbols[i].id));
     return WEIR_OK;
 }

@@ -18,12 +18,14 @@ struct weir_chat_template {
     weir_jinja_node *root;
 };
 
-weir_status weir_chat_template_open(weir_chat_template **out, const char *text, size_t length, weir_error *error)
+weir_status weir_chat_template_open(weir_chat_template **out, const char *text, size_t length,
+                                    weir_error *error)
 {
     weir_error          detail = { 0 };
     weir_chat_template *chat = NULL;
     if (length > TEMPLATE_LIMIT)
-        return weir_error_set(error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read", length, TEMPLATE_LIMIT);
+        return weir_error_set(error, WEIR_EFORMAT, "chat template: %zu bytes, at most %d are read",
+                              length, TEMPLATE_LIMIT);
     chat = weir_memory_take_zero(1, sizeof *chat);
     if (!chat) return weir_error_set(error, WEIR_ENOMEM, "chat template: no memory");
     chat->arena.limit = parse_memory;
@@ -55,11 +57,13 @@ void weir_chat_output_free(weir_chat_output *output)
 
 /* Input -------------------------------------------------------------------------------------------------------------------------- */
 
-static weir_status set_json(weir_jinja_state *state, const char *name, const json_t *json, weir_jinja_origin origin)
+static weir_status set_json(weir_jinja_state *state, const char *name, const json_t *json,
+                            weir_jinja_origin origin)
 {
     weir_jinja_value  v;
     const weir_status status = weir_jinja_from_json(state->arena, &v, json, origin, false);
-    if (status == WEIR_EINVAL) return weir_error_set(state->error, status, "%s: nested too deep", name);
+    if (status == WEIR_EINVAL)
+        return weir_error_set(state->error, status, "%s: nested too deep", name);
     if (status != WEIR_OK) return status;
     return weir_jinja_scope_set(state, state->scope, name, v);
 }
@@ -74,22 +78,29 @@ static weir_status set_text(weir_jinja_state *state, const char *name, const cha
 
 static weir_status set_variables(weir_jinja_state *state, const json_t *variables)
 {
-    json_t *object = (json_t *)(uintptr_t)variables; /* jansson's iterators take no const; nothing is changed */
+    json_t *object =
+        (json_t *)(uintptr_t)variables; /* jansson's iterators take no const; nothing is changed */
     if (!json_is_object(variables)) return WEIR_OK;
     for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at))
-        WEIR_TRY(set_json(state, json_object_iter_key(at), json_object_iter_value(at), WEIR_JINJA_TEMPLATE));
+        WEIR_TRY(set_json(state, json_object_iter_key(at), json_object_iter_value(at),
+                          WEIR_JINJA_TEMPLATE));
     return WEIR_OK;
 }
 
 /* Templates make control tokens of roles ("<|" + role + "|>"): the known ones are text of the template, others stay a user's. */
 static void trust_known_roles(const weir_jinja_list *messages)
 {
-    static const char *const roles[] = { "system", "user", "assistant", "tool", "developer", "function", "ipython", "model" };
+    static const char *const roles[] = { "system",    "user",     "assistant", "tool",
+                                         "developer", "function", "ipython",   "model" };
     for (size_t i = 0; i < messages->count; i++) {
         if (messages->items[i].kind != WEIR_JINJA_DICT) continue;
-        const weir_jinja_entry *entry = weir_jinja_dict_find_text(messages->items[i].as.dict, "role", 4);
-        for (size_t r = 0; entry && entry->value.kind == WEIR_JINJA_STRING && r < sizeof roles / sizeof *roles; r++)
-            if (weir_jinja_string_is(entry->value.as.string, roles[r])) entry->value.as.string->origin = WEIR_JINJA_TEMPLATE;
+        const weir_jinja_entry *entry =
+            weir_jinja_dict_find_text(messages->items[i].as.dict, "role", 4);
+        for (size_t r = 0;
+             entry && entry->value.kind == WEIR_JINJA_STRING && r < sizeof roles / sizeof *roles;
+             r++)
+            if (weir_jinja_string_is(entry->value.as.string, roles[r]))
+                entry->value.as.string->origin = WEIR_JINJA_TEMPLATE;
     }
 }
 
@@ -104,16 +115,21 @@ static weir_status append_mark(weir_jinja_state *state, weir_jinja_value *text)
 /* Puts the mark behind the content of the last message: a text, or the last part that has one. */
 static weir_status mark_last_message(weir_jinja_state *state, const weir_jinja_list *messages)
 {
-    const weir_jinja_value last = messages->count ? messages->items[messages->count - 1] : weir_jinja_none();
-    weir_jinja_entry      *content = last.kind == WEIR_JINJA_DICT ? weir_jinja_dict_find_text(last.as.dict, "content", 7) : NULL;
-    if (content && content->value.kind == WEIR_JINJA_STRING) return append_mark(state, &content->value);
-    const weir_jinja_list *parts = content && content->value.kind == WEIR_JINJA_LIST ? content->value.as.list : NULL;
+    const weir_jinja_value last =
+        messages->count ? messages->items[messages->count - 1] : weir_jinja_none();
+    weir_jinja_entry *content =
+        last.kind == WEIR_JINJA_DICT ? weir_jinja_dict_find_text(last.as.dict, "content", 7) : NULL;
+    if (content && content->value.kind == WEIR_JINJA_STRING)
+        return append_mark(state, &content->value);
+    const weir_jinja_list *parts =
+        content && content->value.kind == WEIR_JINJA_LIST ? content->value.as.list : NULL;
     for (size_t i = parts ? parts->count : 0; i > 0; i--) {
         if (parts->items[i - 1].kind != WEIR_JINJA_DICT) continue;
         weir_jinja_entry *text = weir_jinja_dict_find_text(parts->items[i - 1].as.dict, "text", 4);
         if (text && text->value.kind == WEIR_JINJA_STRING) return append_mark(state, &text->value);
     }
-    return weir_error_set(state->error, WEIR_EINVAL, "continue_final_message: the last message has no text to continue");
+    return weir_error_set(state->error, WEIR_EINVAL,
+                          "continue_final_message: the last message has no text to continue");
 }
 
 static weir_status set_input(weir_jinja_state *state, const weir_chat_input *input)
@@ -126,8 +142,10 @@ static weir_status set_input(weir_jinja_state *state, const weir_chat_input *inp
     WEIR_TRY(set_json(state, "messages", input->messages, WEIR_JINJA_USER));
     WEIR_TRY(set_json(state, "tools", input->tools, WEIR_JINJA_USER));
     WEIR_TRY(set_json(state, "documents", input->documents, WEIR_JINJA_USER));
-    WEIR_TRY(weir_jinja_scope_set(state, state->scope, "add_generation_prompt", weir_jinja_bool(input->add_generation_prompt)));
-    const weir_jinja_list *messages = weir_jinja_dict_find_text(&state->scope->names, "messages", 8)->value.as.list;
+    WEIR_TRY(weir_jinja_scope_set(state, state->scope, "add_generation_prompt",
+                                  weir_jinja_bool(input->add_generation_prompt)));
+    const weir_jinja_list *messages =
+        weir_jinja_dict_find_text(&state->scope->names, "messages", 8)->value.as.list;
     trust_known_roles(messages);
     if (input->continue_final_message) WEIR_TRY(mark_last_message(state, messages));
     return weir_jinja_scope_new(state, &state->scope, state->scope);
@@ -140,14 +158,22 @@ static weir_status cut_at_mark(weir_jinja_builder *text, weir_error *error)
 {
     size_t last = text->n_spans;
     while (last > 0 && text->spans[last - 1].origin != WEIR_JINJA_MARK) last--;
-    if (last == 0) return weir_error_set(error, WEIR_EINVAL, "continue_final_message: the template does not print the last message");
-    const size_t begin = last > 1 ? text->spans[last - 2].end : 0, size = text->spans[last - 1].end - begin;
-    size_t       end = begin, step = 0;
-    const bool   whole = size >= sizeof mark - 1 && memcmp(text->bytes + begin, mark, sizeof mark - 1) == 0;
-    while (!whole && end > 0 && weir_jinja_is_space(weir_jinja_decode_last(text->bytes, end, &step))) end -= step;
+    if (last == 0)
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "continue_final_message: the template does not print the last message");
+    const size_t begin = last > 1 ? text->spans[last - 2].end : 0,
+                 size = text->spans[last - 1].end - begin;
+    size_t     end = begin, step = 0;
+    const bool whole =
+        size >= sizeof mark - 1 && memcmp(text->bytes + begin, mark, sizeof mark - 1) == 0;
+    while (!whole && end > 0 &&
+           weir_jinja_is_space(weir_jinja_decode_last(text->bytes, end, &step)))
+        end -= step;
     text->size = end;
     text->n_spans = last - 1;
-    while (text->n_spans > 0 && (text->n_spans > 1 ? text->spans[text->n_spans - 2].end : 0) >= end) text->n_spans--;
+    while (text->n_spans > 0 && (text->n_spans > 1 ? text->spans[text->n_spans - 2].end : 0) >= end)
+        text->n_spans--;
     if (text->n_spans > 0) text->spans[text->n_spans - 1].end = end;
     return WEIR_OK;
 }
@@ -172,13 +198,16 @@ static weir_status copy_out(weir_chat_output *out, const weir_jinja_builder *tex
     return weir_buffer_add(&out->text, "", 0);
 }
 
-static weir_status render(const weir_chat_template *chat, weir_chat_output *out, const weir_chat_input *input, weir_jinja_arena *arena,
-                          weir_error *error)
+static weir_status render(const weir_chat_template *chat, weir_chat_output *out,
+                          const weir_chat_input *input, weir_jinja_arena *arena, weir_error *error)
 {
     weir_jinja_builder text = weir_jinja_builder_new(arena);
-    weir_jinja_state   state = {
-          .arena = arena, .error = error, .out = &text, .steps_left = STEP_LIMIT, .line = 1, .now = input->now_unix_seconds
-    };
+    weir_jinja_state   state = { .arena = arena,
+                                 .error = error,
+                                 .out = &text,
+                                 .steps_left = STEP_LIMIT,
+                                 .line = 1,
+                                 .now = input->now_unix_seconds };
     WEIR_TRY(set_input(&state, input));
     WEIR_TRY(weir_jinja_run(&state, &chat->root->body));
     WEIR_TRY(weir_jinja_step(&state, 0)); /* a comparison may have used up the steps */
@@ -186,14 +215,18 @@ static weir_status render(const weir_chat_template *chat, weir_chat_output *out,
     return copy_out(out, &text);
 }
 
-weir_status weir_chat_render(const weir_chat_template *chat, weir_chat_output *out, const weir_chat_input *input, weir_error *error)
+weir_status weir_chat_render(const weir_chat_template *chat, weir_chat_output *out,
+                             const weir_chat_input *input, weir_error *error)
 {
     weir_jinja_arena arena = { .limit = render_memory };
     weir_chat_output rendered = { 0 };
     weir_error       detail = { 0 };
-    if (!json_is_array(input->messages)) return weir_error_set(error, WEIR_EINVAL, "messages: an array is wanted");
+    if (!json_is_array(input->messages))
+        return weir_error_set(error, WEIR_EINVAL, "messages: an array is wanted");
     if (input->continue_final_message && input->add_generation_prompt)
-        return weir_error_set(error, WEIR_EINVAL, "continue_final_message and add_generation_prompt exclude each other");
+        return weir_error_set(
+            error, WEIR_EINVAL,
+            "continue_final_message and add_generation_prompt exclude each other");
     const weir_status status = render(chat, &rendered, input, &arena, &detail);
     weir_jinja_arena_free(&arena);
     if (status == WEIR_OK) {
@@ -203,5 +236,7 @@ weir_status weir_chat_render(const weir_chat_template *chat, weir_chat_output *o
     weir_chat_output_free(&rendered);
     if (detail.code == status) return weir_error_set(error, status, "%s", detail.text);
     if (status == WEIR_ENOMEM) return weir_error_set(error, status, "chat template: no memory");
-    return weir_error_set(error, status, "chat template: the prompt or the memory to make it is larger than its limit");
+    return weir_error_set(
+        error, status,
+        "chat template: the prompt or the memory to make it is larger than its limit");
 }

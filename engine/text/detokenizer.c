@@ -6,7 +6,8 @@
 /* Held bytes that can never become a code point: one U+FFFD for the maximal part, one for each byte of half a surrogate. */
 static weir_status replace_held(weir_detokenizer *stream, weir_buffer *out)
 {
-    const int parts = stream->held[0] == 0xED && stream->n_held == 2 && stream->held[1] > 0x9F ? 2 : 1;
+    const int parts =
+        stream->held[0] == 0xED && stream->n_held == 2 && stream->held[1] > 0x9F ? 2 : 1;
     stream->n_held = 0;
     for (int i = 0; i < parts; i++) WEIR_TRY(weir_buffer_text(out, WEIR_UTF8_REPLACEMENT));
     return WEIR_OK;
@@ -22,7 +23,8 @@ static weir_status push_byte(weir_detokenizer *stream, weir_buffer *out, unsigne
 {
     const bool surrogate = stream->n_held == 2 && stream->held[0] == 0xED && stream->held[1] > 0x9F;
     if (stream->n_held > 0 &&
-        (begins_surrogate(stream, byte) || (!surrogate && weir_utf8_continues(stream->held[0], stream->n_held, byte)))) {
+        (begins_surrogate(stream, byte) ||
+         (!surrogate && weir_utf8_continues(stream->held[0], stream->n_held, byte)))) {
         stream->held[stream->n_held++] = byte;
         if (stream->n_held < weir_utf8_length(stream->held[0])) return WEIR_OK;
         const size_t n = (size_t)stream->n_held;
@@ -37,7 +39,8 @@ static weir_status push_byte(weir_detokenizer *stream, weir_buffer *out, unsigne
     return WEIR_OK;
 }
 
-weir_status weir_detokenizer_push(weir_detokenizer *stream, weir_buffer *out, const char *bytes, size_t n)
+weir_status weir_detokenizer_push(weir_detokenizer *stream, weir_buffer *out, const char *bytes,
+                                  size_t n)
 {
     for (size_t i = 0; i < n;) {
         size_t run = i;

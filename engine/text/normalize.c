@@ -31,7 +31,9 @@ static weir_status reserve(code_points *codes, size_t extra)
 {
     if (extra <= codes->capacity - codes->count) return WEIR_OK;
     size_t capacity, bytes;
-    if (!weir_mul_size(&capacity, codes->count + extra, 2) || !weir_mul_size(&bytes, capacity, sizeof *codes->data)) return WEIR_ENOMEM;
+    if (!weir_mul_size(&capacity, codes->count + extra, 2) ||
+        !weir_mul_size(&bytes, capacity, sizeof *codes->data))
+        return WEIR_ENOMEM;
     utf8proc_int32_t *const data = weir_memory_resize(codes->data, bytes);
     if (data == NULL) return WEIR_ENOMEM;
     codes->data = data;
@@ -50,14 +52,18 @@ static weir_status decompose(code_points *codes, const char *text, size_t n)
         const utf8proc_int32_t code = weir_utf8_decode(text + i, &length);
         int                    boundary = 0;
         const utf8proc_ssize_t made =
-            utf8proc_decompose_char(code, codes->data + codes->count, LONGEST, UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
+            utf8proc_decompose_char(code, codes->data + codes->count, LONGEST,
+                                    UTF8PROC_STABLE | UTF8PROC_COMPOSE, &boundary);
         if (made < 0 || made > LONGEST) return WEIR_EFORMAT;
         codes->count += (size_t)made;
     }
     return WEIR_OK;
 }
 
-static size_t combining_class(utf8proc_int32_t code) { return (size_t)(unsigned short)utf8proc_get_property(code)->combining_class & 0xFF; }
+static size_t combining_class(utf8proc_int32_t code)
+{
+    return (size_t)(unsigned short)utf8proc_get_property(code)->combining_class & 0xFF;
+}
 
 static void sort_marks(utf8proc_int32_t *marks, utf8proc_int32_t *spare, size_t n)
 {
@@ -87,7 +93,8 @@ static void order(code_points *codes)
 
 static weir_status compose(weir_buffer *out, code_points *codes)
 {
-    const utf8proc_ssize_t n = utf8proc_normalize_utf32(codes->data, (utf8proc_ssize_t)codes->count, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    const utf8proc_ssize_t n = utf8proc_normalize_utf32(codes->data, (utf8proc_ssize_t)codes->count,
+                                                        UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (n < 0) return WEIR_EFORMAT;
     WEIR_TRY(weir_buffer_reserve(out, 4 * (size_t)n));
     for (utf8proc_ssize_t i = 0; i < n; i++) {

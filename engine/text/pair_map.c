@@ -17,11 +17,13 @@ weir_status weir_pair_reserve(weir_pair_map *map, size_t count)
     while (n_slots / 2 < count)
         if (!weir_mul_size(&n_slots, n_slots, 2)) return WEIR_ENOMEM;
     if (map->slots != NULL && n_slots <= map->mask + 1) return WEIR_OK;
-    weir_pair_slot *const slots = weir_mul_size(&bytes, n_slots, sizeof *slots) ? weir_memory_take(bytes) : NULL;
+    weir_pair_slot *const slots =
+        weir_mul_size(&bytes, n_slots, sizeof *slots) ? weir_memory_take(bytes) : NULL;
     if (slots == NULL) return WEIR_ENOMEM;
     for (size_t i = 0; i < n_slots; i++) slots[i] = (weir_pair_slot){ .key = UINT64_MAX };
     for (size_t i = 0; map->slots != NULL && i <= map->mask; i++)
-        if (map->slots[i].key != UINT64_MAX) *place_of(slots, n_slots - 1, map->slots[i].key) = map->slots[i];
+        if (map->slots[i].key != UINT64_MAX)
+            *place_of(slots, n_slots - 1, map->slots[i].key) = map->slots[i];
     weir_memory_give(map->slots);
     map->slots = slots;
     map->mask = n_slots - 1;

@@ -25,7 +25,10 @@ typedef struct weir_pair_map {
     size_t          mask, count;
 } weir_pair_map;
 
-static inline uint64_t weir_pair_key(uint32_t high, uint32_t low) { return (uint64_t)high << 32 | low; }
+static inline uint64_t weir_pair_key(uint32_t high, uint32_t low)
+{
+    return (uint64_t)high << 32 | low;
+}
 
 /* The finaliser of MurmurHash3 (Appleby): every bit of the key reaches every bit of the index. */
 static inline size_t weir_pair_hash(uint64_t key)

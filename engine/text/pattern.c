@@ -16,8 +16,9 @@ typedef struct reader {
 static weir_status refuse(const reader *in, size_t length, const char *what, weir_error *error)
 {
     const size_t shown = length < in->n - in->at ? length : in->n - in->at;
-    return weir_error_set(error, WEIR_EUNSUPPORTED, "the pattern holds %s '%.*s' at byte %zu, which is not supported", what, (int)shown,
-                          in->text + in->at, in->at);
+    return weir_error_set(error, WEIR_EUNSUPPORTED,
+                          "the pattern holds %s '%.*s' at byte %zu, which is not supported", what,
+                          (int)shown, in->text + in->at, in->at);
 }
 
 static bool follows(const reader *in, const char *text)
@@ -36,7 +37,8 @@ static weir_status copy(reader *in, weir_buffer *out, size_t n)
 static weir_status property(reader *in, weir_buffer *out, weir_error *error)
 {
     const char *const close = memchr(in->text + in->at, '}', in->n - in->at);
-    if (in->n - in->at < 4 || in->text[in->at + 2] != '{' || close == NULL) return refuse(in, 4, "the property", error);
+    if (in->n - in->at < 4 || in->text[in->at + 2] != '{' || close == NULL)
+        return refuse(in, 4, "the property", error);
     const size_t length = (size_t)(close - in->text) - in->at + 1, name = length - 4;
     for (size_t i = 3; i < length - 1; i++) {
         const char letter = in->text[in->at + i];
@@ -67,14 +69,18 @@ static weir_status escape(reader *in, weir_buffer *out, weir_error *error)
         return weir_buffer_text(out, "}");
     }
     const bool punctuation = letter > ' ' && letter < 0x7F && strchr("_<>", letter) == NULL &&
-                             !((letter | 32) >= 'a' && (letter | 32) <= 'z') && !(letter >= '0' && letter <= '9');
-    if (punctuation || (letter != '\0' && strchr("rntfdD_<>", letter) != NULL)) return copy(in, out, 2);
+                             !((letter | 32) >= 'a' && (letter | 32) <= 'z') &&
+                             !(letter >= '0' && letter <= '9');
+    if (punctuation || (letter != '\0' && strchr("rntfdD_<>", letter) != NULL))
+        return copy(in, out, 2);
     return refuse(in, 2, "the escape", error);
 }
 
 static weir_status group(reader *in, weir_buffer *out, weir_error *error)
 {
-    static const char *const known[] = { "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?i:", "(?i)", "(?>" };
+    static const char *const known[] = {
+        "(?:", "(?=", "(?!", "(?<=", "(?<!", "(?i:", "(?i)", "(?>"
+    };
     if (!follows(in, "(?")) return copy(in, out, 1);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (follows(in, known[i])) return copy(in, out, strlen(known[i]));
@@ -102,7 +108,8 @@ static weir_status item(reader *in, weir_buffer *out, weir_error *error)
     return copy(in, out, 1);
 }
 
-weir_status weir_pattern_translate(weir_buffer *out, const char *pattern, size_t length, weir_error *error)
+weir_status weir_pattern_translate(weir_buffer *out, const char *pattern, size_t length,
+                                   weir_error *error)
 {
     /* Tried at every place of a run of spaces, `\s+$` is quadratic in the run; it can only match where the run begins. */
     static const char trailing[] = "\\s+$";

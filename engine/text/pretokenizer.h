@@ -35,7 +35,8 @@ typedef struct weir_split_options {
 } weir_split_options;
 
 /* errors : EFORMAT (does not compile), EUNSUPPORTED (no PCRE2 equivalent), ENOMEM; the text names the construct */
-WEIR_MUST_CHECK weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer, const char *pattern, size_t length,
+WEIR_MUST_CHECK weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer,
+                                                  const char *pattern, size_t length,
                                                   weir_split_options options, weir_error *error);
 void                        weir_pretokenizer_free(weir_pretokenizer *pretokenizer);
 
@@ -46,7 +47,7 @@ typedef struct weir_pretokenizer_kind {
     bool        nfc, ignore_merges, add_bos;
 } weir_pretokenizer_kind;
 const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name); /* NULL: unknown */
-extern const char *const      weir_pretokenizer_names;                  /* the known ones, for an error's text */
+extern const char *const      weir_pretokenizer_names; /* the known ones, for an error's text */
 extern const char *const      weir_pattern_gpt2;
 
 /* For matching, of one thread, whose payer pays for what PCRE2 needs to backtrack. Not moved between init and free. */
@@ -64,11 +65,14 @@ typedef weir_status weir_piece_sink(void *context, const char *piece, size_t n);
 
 /* Calls sink for every piece of well-formed `text`, in order; stops at its first failure and returns that.
  * errors : EFULL (a pattern took more steps, memory or time than a sane one), ENOMEM, the sink's */
-WEIR_MUST_CHECK weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer, weir_matcher *matcher, const char *text, size_t n,
-                                                  weir_piece_sink *sink, void *context, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer,
+                                                  weir_matcher *matcher, const char *text, size_t n,
+                                                  weir_piece_sink *sink, void *context,
+                                                  weir_error *error);
 
 /* A pattern of Oniguruma (Ruby syntax, UTF-8) as one of PCRE2 (UTF, UCP, MULTILINE) that matches the same. In pattern.c. */
-WEIR_MUST_CHECK weir_status weir_pattern_translate(weir_buffer *out, const char *pattern, size_t length, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_pattern_translate(weir_buffer *out, const char *pattern,
+                                                   size_t length, weir_error *error);
 
 #ifdef __cplusplus
 }

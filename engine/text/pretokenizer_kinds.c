@@ -55,7 +55,8 @@ static const weir_pretokenizer_kind kinds[] = {
 /* clang-format on */
 
 const char *const weir_pretokenizer_names =
-    "qwen2, deepseek-r1-qwen, qwen35, llama-bpe, llama3, llama-v3, gpt-2, smollm, tekken, deepseek-v3, deepseek-llm";
+    "qwen2, deepseek-r1-qwen, qwen35, llama-bpe, llama3, llama-v3, gpt-2, smollm, tekken, "
+    "deepseek-v3, deepseek-llm";
 
 const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name)
 {

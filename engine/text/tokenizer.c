@@ -24,7 +24,9 @@ weir_status weir_ids_add(weir_ids *ids, int32_t id)
 {
     if (ids->count == ids->capacity) {
         size_t capacity, bytes;
-        if (!weir_mul_size(&capacity, ids->capacity + 32, 2) || !weir_mul_size(&bytes, capacity, sizeof *ids->data)) return WEIR_ENOMEM;
+        if (!weir_mul_size(&capacity, ids->capacity + 32, 2) ||
+            !weir_mul_size(&bytes, capacity, sizeof *ids->data))
+            return WEIR_ENOMEM;
         int32_t *const data = weir_memory_resize(ids->data, bytes);
         if (data == NULL) return WEIR_ENOMEM;
         ids->data = data;
@@ -34,16 +36,19 @@ weir_status weir_ids_add(weir_ids *ids, int32_t id)
     return WEIR_OK;
 }
 
-weir_status weir_tokenizer_open(weir_tokenizer **out, const weir_tensor_directory *directory, weir_error *error)
+weir_status weir_tokenizer_open(weir_tokenizer **out, const weir_tensor_directory *directory,
+                                weir_error *error)
 {
-    if (weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF) return weir_tokenizer_open_gguf(out, directory, error);
+    if (weir_tensor_directory_container(directory) == WEIR_CONTAINER_GGUF)
+        return weir_tokenizer_open_gguf(out, directory, error);
     const char *const folder = weir_tensor_directory_folder(directory);
     weir_buffer       path = { 0 };
     weir_status       status = weir_buffer_format(&path, "%s/tokenizer.json", folder);
     if (status != WEIR_OK)
         status = weir_error_set(error, status, "%s: no memory for the tokenizer's path", folder);
     else if (!weir_file_exists(path.data))
-        status = weir_error_set(error, WEIR_ENOTFOUND, "%s: there is no tokenizer.json beside the weights", folder);
+        status = weir_error_set(error, WEIR_ENOTFOUND,
+                                "%s: there is no tokenizer.json beside the weights", folder);
     else
         status = weir_tokenizer_open_json(out, path.data, error);
     weir_buffer_free(&path);
@@ -77,7 +82,9 @@ typedef struct job {
 
 static weir_status job_init(job *job)
 {
-    return weir_matcher_init(&job->matcher) == WEIR_OK ? WEIR_OK : weir_error_set(job->error, WEIR_ENOMEM, "no memory to tokenise a text");
+    return weir_matcher_init(&job->matcher) == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(job->error, WEIR_ENOMEM, "no memory to tokenise a text");
 }
 
 static void job_free(job *job)
@@ -91,15 +98,18 @@ static weir_status encode_piece(void *context, const char *piece, size_t n)
 {
     job *const                  job = context;
     const weir_tokenizer *const tokenizer = job->tokenizer;
-    const int32_t               whole = tokenizer->ignore_merges ? weir_vocabulary_find_base(&tokenizer->vocabulary, piece, n) : -1;
+    const int32_t               whole =
+        tokenizer->ignore_merges ? weir_vocabulary_find_base(&tokenizer->vocabulary, piece, n) : -1;
     /* Text that may not make an added token must not make it as a whole piece either. */
-    if (whole >= 0 && (tokenizer->vocabulary.tokens[whole].flags & WEIR_TOKEN_ADDED) == 0) return weir_ids_add(job->out, whole);
+    if (whole >= 0 && (tokenizer->vocabulary.tokens[whole].flags & WEIR_TOKEN_ADDED) == 0)
+        return weir_ids_add(job->out, whole);
     return weir_bpe_encode(&job->bpe, job->out, &tokenizer->merges, tokenizer->byte_ids, piece, n);
 }
 
 static weir_status encode_pieces(job *job, const char *text, size_t n)
 {
-    return weir_pretokenizer_run(&job->tokenizer->pretokenizer, &job->matcher, text, n, encode_piece, job, job->error);
+    return weir_pretokenizer_run(&job->tokenizer->pretokenizer, &job->matcher, text, n,
+                                 encode_piece, job, job->error);
 }
 
 /* *text [*n] becomes its normal form, which lives in the job until the next call. */
@@ -131,13 +141,16 @@ static size_t matchable(const job *job, size_t *next, size_t at, size_t end)
 typedef weir_status gap_function(job *job, const char *text, size_t begin, size_t end);
 
 /* Emits the leftmost, longest tokens of the trie in text [begin, end) and hands over what lies between them. */
-static weir_status split(job *job, const weir_trie *trie, const char *text, size_t begin, size_t end, gap_function *gap)
+static weir_status split(job *job, const weir_trie *trie, const char *text, size_t begin,
+                         size_t end, gap_function *gap)
 {
     size_t next = 0;
     for (size_t at = begin; at < end && trie->n_tokens > 0;) {
         size_t        length = 0;
         const int32_t id =
-            trie->first[(unsigned char)text[at]] ? weir_trie_match(trie, text + at, matchable(job, &next, at, end), &length) : -1;
+            trie->first[(unsigned char)text[at]]
+                ? weir_trie_match(trie, text + at, matchable(job, &next, at, end), &length)
+                : -1;
         if (id < 0) {
             at++;
             continue;
@@ -164,7 +177,8 @@ static weir_status normalized_gap(job *job, const char *text, size_t begin, size
 {
     const weir_trie *const trie = &job->tokenizer->vocabulary.added[1];
     size_t                 next = 0;
-    if (matchable(job, &next, begin, end) < end - begin) return split(job, trie, text, begin, end, segment_gap);
+    if (matchable(job, &next, begin, end) < end - begin)
+        return split(job, trie, text, begin, end, segment_gap);
     const char *segment = text + begin;
     size_t      n = end - begin;
     WEIR_TRY(normalize(job, &segment, &n));
@@ -193,8 +207,8 @@ static weir_status encode_repaired(job *job, const char *text, size_t n)
         status = weir_utf8_repair(&copy, text, n, spans, job->n_plain);
     }
     job->plain = spans;
-    status =
-        status == WEIR_OK ? encode_valid(job, copy.data, copy.size) : weir_error_set(job->error, status, "no memory to repair the text");
+    status = status == WEIR_OK ? encode_valid(job, copy.data, copy.size)
+                               : weir_error_set(job->error, status, "no memory to repair the text");
     weir_memory_give(spans);
     weir_buffer_free(&copy);
     return status;
@@ -203,20 +217,25 @@ static weir_status encode_repaired(job *job, const char *text, size_t n)
 static weir_status check_input(size_t length, const weir_encode_options *options, weir_error *error)
 {
     if (length > WEIR_TEXT_BYTES)
-        return weir_error_set(error, WEIR_EINVAL, "the text has %zu bytes, at most %d are tokenised", length, WEIR_TEXT_BYTES);
+        return weir_error_set(error, WEIR_EINVAL,
+                              "the text has %zu bytes, at most %d are tokenised", length,
+                              WEIR_TEXT_BYTES);
     size_t at = 0;
     for (size_t i = 0; options->plain != NULL && i < options->n_plain; i++) {
         const weir_span span = options->plain[i];
         if (span.begin < at || span.end < span.begin || span.end > length)
-            return weir_error_set(error, WEIR_EINVAL, "span %zu of plain text [%zu, %zu) is out of order or past the %zu bytes", i,
-                                  span.begin, span.end, length);
+            return weir_error_set(
+                error, WEIR_EINVAL,
+                "span %zu of plain text [%zu, %zu) is out of order or past the %zu bytes", i,
+                span.begin, span.end, length);
         at = span.end;
     }
     return WEIR_OK;
 }
 
-weir_status weir_tokenizer_encode(const weir_tokenizer *tokenizer, weir_ids *out, const char *text, size_t length,
-                                  const weir_encode_options *options, weir_error *error)
+weir_status weir_tokenizer_encode(const weir_tokenizer *tokenizer, weir_ids *out, const char *text,
+                                  size_t length, const weir_encode_options *options,
+                                  weir_error *error)
 {
     WEIR_TRY(check_input(length, options, error));
     job          job = { .tokenizer = tokenizer,
@@ -228,12 +247,17 @@ weir_status weir_tokenizer_encode(const weir_tokenizer *tokenizer, weir_ids *out
     const size_t before = out->count;
     if (error != NULL) error->code = WEIR_OK;
     weir_status status = job_init(&job);
-    if (status == WEIR_OK && options->add_special && tokenizer->add_bos) status = weir_ids_add(out, tokenizer->bos);
-    if (status == WEIR_OK) status = weir_utf8_valid(text, length) ? encode_valid(&job, text, length) : encode_repaired(&job, text, length);
+    if (status == WEIR_OK && options->add_special && tokenizer->add_bos)
+        status = weir_ids_add(out, tokenizer->bos);
+    if (status == WEIR_OK)
+        status = weir_utf8_valid(text, length) ? encode_valid(&job, text, length)
+                                               : encode_repaired(&job, text, length);
     job_free(&job);
     if (status == WEIR_OK) return WEIR_OK;
     out->count = before;
-    return error == NULL || error->code == status ? status : weir_error_set(error, status, "no memory to tokenise a text");
+    return error == NULL || error->code == status
+               ? status
+               : weir_error_set(error, status, "no memory to tokenise a text");
 }
 
 static weir_status add_length(void *context, const char *piece, size_t n)
@@ -242,7 +266,8 @@ static weir_status add_length(void *context, const char *piece, size_t n)
     return weir_ids_add(context, (int32_t)n);
 }
 
-weir_status weir_tokenizer_pieces(const weir_tokenizer *tokenizer, weir_ids *lengths, const char *text, size_t length, weir_error *error)
+weir_status weir_tokenizer_pieces(const weir_tokenizer *tokenizer, weir_ids *lengths,
+                                  const char *text, size_t length, weir_error *error)
 {
     WEIR_TRY(check_input(length, &(weir_encode_options){ 0 }, error));
     job         job = { .tokenizer = tokenizer, .error = error };
@@ -252,7 +277,9 @@ weir_status weir_tokenizer_pieces(const weir_tokenizer *tokenizer, weir_ids *len
     const char *valid = copy.data;
     size_t      n = copy.size;
     if (status == WEIR_OK) status = normalize(&job, &valid, &n);
-    if (status == WEIR_OK) status = weir_pretokenizer_run(&tokenizer->pretokenizer, &job.matcher, valid, n, add_length, lengths, error);
+    if (status == WEIR_OK)
+        status = weir_pretokenizer_run(&tokenizer->pretokenizer, &job.matcher, valid, n, add_length,
+                                       lengths, error);
     if (status == WEIR_ENOMEM) status = weir_error_set(error, status, "no memory to cut a text");
     weir_buffer_free(&copy);
     job_free(&job);
@@ -261,7 +288,8 @@ weir_status weir_tokenizer_pieces(const weir_tokenizer *tokenizer, weir_ids *len
 
 /* ---- decoding and facts --------------------------------------------------------------------------------------------------------- */
 
-const char *weir_tokenizer_token_bytes(const weir_tokenizer *tokenizer, int32_t id, size_t *length, bool *special)
+const char *weir_tokenizer_token_bytes(const weir_tokenizer *tokenizer, int32_t id, size_t *length,
+                                       bool *special)
 {
     const weir_token *const token = weir_vocabulary_at(&tokenizer->vocabulary, id);
     const bool              present = token != NULL && token->flags != 0;
@@ -270,14 +298,16 @@ const char *weir_tokenizer_token_bytes(const weir_tokenizer *tokenizer, int32_t 
     return present ? tokenizer->vocabulary.bytes.data + token->offset : "";
 }
 
-weir_status weir_tokenizer_decode(const weir_tokenizer *tokenizer, weir_buffer *out, const int32_t *ids, size_t n, bool skip_special)
+weir_status weir_tokenizer_decode(const weir_tokenizer *tokenizer, weir_buffer *out,
+                                  const int32_t *ids, size_t n, bool skip_special)
 {
     weir_detokenizer stream = { .n_held = 0 };
     for (size_t i = 0; i < n; i++) {
         size_t            length;
         bool              special;
         const char *const bytes = weir_tokenizer_token_bytes(tokenizer, ids[i], &length, &special);
-        if (!(special && skip_special)) WEIR_TRY(weir_detokenizer_push(&stream, out, bytes, length));
+        if (!(special && skip_special))
+            WEIR_TRY(weir_detokenizer_push(&stream, out, bytes, length));
     }
     return weir_detokenizer_finish(&stream, out);
 }
@@ -290,12 +320,21 @@ static const char *text_of(const weir_tokenizer *tokenizer, int32_t id)
 }
 
 size_t      weir_tokenizer_size(const weir_tokenizer *tokenizer) { return tokenizer->size; }
-const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer) { return tokenizer->chat_template; }
+const char *weir_tokenizer_chat_template(const weir_tokenizer *tokenizer)
+{
+    return tokenizer->chat_template;
+}
 int32_t     weir_tokenizer_bos(const weir_tokenizer *tokenizer) { return tokenizer->bos; }
 bool        weir_tokenizer_add_bos(const weir_tokenizer *tokenizer) { return tokenizer->add_bos; }
 int32_t     weir_tokenizer_eos(const weir_tokenizer *tokenizer) { return tokenizer->eos; }
-const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer) { return text_of(tokenizer, tokenizer->bos); }
-const char *weir_tokenizer_eos_text(const weir_tokenizer *tokenizer) { return text_of(tokenizer, tokenizer->eos); }
+const char *weir_tokenizer_bos_text(const weir_tokenizer *tokenizer)
+{
+    return text_of(tokenizer, tokenizer->bos);
+}
+const char *weir_tokenizer_eos_text(const weir_tokenizer *tokenizer)
+{
+    return text_of(tokenizer, tokenizer->eos);
+}
 
 const int32_t *weir_tokenizer_stop_ids(const weir_tokenizer *tokenizer, size_t *count)
 {

@@ -15,16 +15,19 @@ weir_tokenizer *weir_tokenizer_new(void)
 }
 
 /* Looks the base token of a name up; `out` has room for its bytes. */
-static int32_t base_of(const weir_tokenizer *tokenizer, char *out, size_t *n, const char *name, size_t length)
+static int32_t base_of(const weir_tokenizer *tokenizer, char *out, size_t *n, const char *name,
+                       size_t length)
 {
     if (!weir_vocabulary_unmap(&tokenizer->vocabulary, out, n, name, length)) return -1;
     return weir_vocabulary_find_base(&tokenizer->vocabulary, out, *n);
 }
 
-weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank, const char *left, size_t left_length, const char *right,
-                                     size_t right_length, weir_error *error)
+weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank, const char *left,
+                                     size_t left_length, const char *right, size_t right_length,
+                                     weir_error *error)
 {
-    if (rank >= WEIR_MERGES) return weir_error_set(error, WEIR_EFORMAT, "more than %d merges", WEIR_MERGES);
+    if (rank >= WEIR_MERGES)
+        return weir_error_set(error, WEIR_EFORMAT, "more than %d merges", WEIR_MERGES);
     weir_buffer *const scratch = &tokenizer->scratch;
     weir_buffer_clear(scratch);
     if (left_length > WEIR_VOCABULARY_BYTES || right_length > WEIR_VOCABULARY_BYTES ||
@@ -32,44 +35,57 @@ weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank, c
         return weir_error_set(error, WEIR_ENOMEM, "no memory for a merge");
     size_t        n_left = 0, n_right = 0;
     const int32_t a = base_of(tokenizer, scratch->data, &n_left, left, left_length);
-    const int32_t b = a < 0 ? -1 : base_of(tokenizer, scratch->data + n_left, &n_right, right, right_length);
-    const int32_t joined = b < 0 ? -1 : weir_vocabulary_find_base(&tokenizer->vocabulary, scratch->data, n_left + n_right);
+    const int32_t b =
+        a < 0 ? -1 : base_of(tokenizer, scratch->data + n_left, &n_right, right, right_length);
+    const int32_t joined =
+        b < 0 ? -1
+              : weir_vocabulary_find_base(&tokenizer->vocabulary, scratch->data, n_left + n_right);
     if (joined < 0)
-        return weir_error_set(error, WEIR_EMISMATCH, "the merge '%.*s' + '%.*s': %s in the vocabulary",
-                              (int)(left_length < 64 ? left_length : 64), left, (int)(right_length < 64 ? right_length : 64), right,
+        return weir_error_set(error, WEIR_EMISMATCH,
+                              "the merge '%.*s' + '%.*s': %s in the vocabulary",
+                              (int)(left_length < 64 ? left_length : 64), left,
+                              (int)(right_length < 64 ? right_length : 64), right,
                               a < 0   ? "the left part is not"
                               : b < 0 ? "the right part is not"
                                       : "their join is not");
     if ((tokenizer->vocabulary.tokens[joined].flags & WEIR_TOKEN_SPECIAL) != 0) return WEIR_OK;
-    weir_pair_slot *const slot = weir_pair_put(&tokenizer->merges, weir_pair_key((uint32_t)a, (uint32_t)b));
+    weir_pair_slot *const slot =
+        weir_pair_put(&tokenizer->merges, weir_pair_key((uint32_t)a, (uint32_t)b));
     if (slot == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for merges");
     slot->number = rank;
     slot->id = joined;
     return WEIR_OK;
 }
 
-weir_status weir_tokenizer_add_merge_text(weir_tokenizer *tokenizer, uint32_t rank, const char *text, size_t length, weir_error *error)
+weir_status weir_tokenizer_add_merge_text(weir_tokenizer *tokenizer, uint32_t rank,
+                                          const char *text, size_t length, weir_error *error)
 {
     const char *const space = length < 3 ? NULL : memchr(text + 1, ' ', length - 1);
     if (space == NULL || space == text + length - 1)
-        return weir_error_set(error, WEIR_EFORMAT, "the merge '%.*s' is not two tokens with a space between",
+        return weir_error_set(error, WEIR_EFORMAT,
+                              "the merge '%.*s' is not two tokens with a space between",
                               (int)(length < 64 ? length : 64), text);
     const size_t left = (size_t)(space - text);
-    return weir_tokenizer_add_merge(tokenizer, rank, text, left, space + 1, length - left - 1, error);
+    return weir_tokenizer_add_merge(tokenizer, rank, text, left, space + 1, length - left - 1,
+                                    error);
 }
 
 void weir_tokenizer_add_stop(weir_tokenizer *tokenizer, int64_t id)
 {
     const weir_token *const token = weir_vocabulary_at(&tokenizer->vocabulary, id);
-    if (token == NULL || token->flags == 0 || (token->flags & WEIR_TOKEN_PADDING) != 0 || tokenizer->n_stop == WEIR_STOP_IDS) return;
+    if (token == NULL || token->flags == 0 || (token->flags & WEIR_TOKEN_PADDING) != 0 ||
+        tokenizer->n_stop == WEIR_STOP_IDS)
+        return;
     for (size_t i = 0; i < tokenizer->n_stop; i++)
         if (tokenizer->stop[i] == id) return;
     tokenizer->stop[tokenizer->n_stop++] = (int32_t)id;
 }
 
-weir_status weir_tokenizer_set_template(weir_tokenizer *tokenizer, const char *text, size_t length, weir_error *error)
+weir_status weir_tokenizer_set_template(weir_tokenizer *tokenizer, const char *text, size_t length,
+                                        weir_error *error)
 {
-    if (memchr(text, '\0', length) != NULL) return weir_error_set(error, WEIR_EFORMAT, "the chat template holds a NUL");
+    if (memchr(text, '\0', length) != NULL)
+        return weir_error_set(error, WEIR_EFORMAT, "the chat template holds a NUL");
     char *const copy = weir_memory_take(length + 1);
     if (copy == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the chat template");
     memcpy(copy, text, length);
@@ -88,15 +104,21 @@ bool weir_tokenizer_is_padding(const char *name, size_t length)
 }
 
 /* Bytes that some well-formed UTF-8 text holds: all but C0, C1 and F5 to FF. */
-static bool is_used(unsigned byte) { return weir_utf8_length((unsigned char)byte) > 0 || (byte >= 0x80 && byte < 0xC0); }
+static bool is_used(unsigned byte)
+{
+    return weir_utf8_length((unsigned char)byte) > 0 || (byte >= 0x80 && byte < 0xC0);
+}
 
 static weir_status find_bytes(weir_tokenizer *tokenizer, weir_error *error)
 {
     for (unsigned byte = 0; byte < 256; byte++) {
         const char character = (char)byte;
-        tokenizer->byte_ids[byte] = weir_vocabulary_find_base(&tokenizer->vocabulary, &character, 1);
+        tokenizer->byte_ids[byte] =
+            weir_vocabulary_find_base(&tokenizer->vocabulary, &character, 1);
         if (tokenizer->byte_ids[byte] < 0 && is_used(byte))
-            return weir_error_set(error, WEIR_EFORMAT, "no token for the byte 0x%02X: not a byte-level vocabulary", byte);
+            return weir_error_set(error, WEIR_EFORMAT,
+                                  "no token for the byte 0x%02X: not a byte-level vocabulary",
+                                  byte);
     }
     return WEIR_OK;
 }
@@ -105,11 +127,14 @@ static weir_status find_bytes(weir_tokenizer *tokenizer, weir_error *error)
  * name (Qwen has a plain `</s>`) is none. */
 static void add_known_stops(weir_tokenizer *tokenizer)
 {
-    static const char *const names[] = { "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end_of_text|>",      "<|eom_id|>",
-                                         "[EOT]",      "[EOS]",      "</s>",          "<｜end▁of▁sentence｜>" };
+    static const char *const names[] = { "<|im_end|>",      "<|eot_id|>", "<|endoftext|>",
+                                         "<|end_of_text|>", "<|eom_id|>", "[EOT]",
+                                         "[EOS]",           "</s>",       "<｜end▁of▁sentence｜>" };
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const int32_t id = weir_vocabulary_find_added(&tokenizer->vocabulary, names[i], strlen(names[i]));
-        if (id >= 0 && (tokenizer->vocabulary.tokens[id].flags & WEIR_TOKEN_SPECIAL) != 0) weir_tokenizer_add_stop(tokenizer, id);
+        const int32_t id =
+            weir_vocabulary_find_added(&tokenizer->vocabulary, names[i], strlen(names[i]));
+        if (id >= 0 && (tokenizer->vocabulary.tokens[id].flags & WEIR_TOKEN_SPECIAL) != 0)
+            weir_tokenizer_add_stop(tokenizer, id);
     }
 }
 
@@ -118,7 +143,9 @@ weir_status weir_tokenizer_finish(weir_tokenizer *tokenizer, weir_error *error)
     WEIR_TRY(find_bytes(tokenizer, error));
     const weir_vocabulary *const vocabulary = &tokenizer->vocabulary;
     tokenizer->size = vocabulary->size;
-    while (tokenizer->size > 0 && (vocabulary->tokens[tokenizer->size - 1].flags & WEIR_TOKEN_PADDING) != 0) tokenizer->size--;
+    while (tokenizer->size > 0 &&
+           (vocabulary->tokens[tokenizer->size - 1].flags & WEIR_TOKEN_PADDING) != 0)
+        tokenizer->size--;
     add_known_stops(tokenizer);
     weir_buffer_free(&tokenizer->scratch);
     return WEIR_OK;

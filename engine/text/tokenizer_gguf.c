@@ -19,18 +19,23 @@ static weir_status string_of(const loader *loader, const char *key, weir_meta *o
 {
     if (!weir_tensor_directory_meta(loader->directory, key, out))
         return weir_error_set(loader->error, WEIR_ENOTFOUND, "%s is missing", key);
-    if (out->type != WEIR_META_STRING) return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not a string", key);
+    if (out->type != WEIR_META_STRING)
+        return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not a string", key);
     return WEIR_OK;
 }
 
-static weir_status array_of(const loader *loader, const char *key, weir_meta_type type, size_t limit, weir_meta *out)
+static weir_status array_of(const loader *loader, const char *key, weir_meta_type type,
+                            size_t limit, weir_meta *out)
 {
-    if (!weir_tensor_directory_meta(loader->directory, key, out)) return weir_error_set(loader->error, WEIR_EFORMAT, "%s is missing", key);
+    if (!weir_tensor_directory_meta(loader->directory, key, out))
+        return weir_error_set(loader->error, WEIR_EFORMAT, "%s is missing", key);
     if (out->type != WEIR_META_ARRAY || (out->length > 0 && out->element_type != type))
         return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not an array of %s", key,
                               type == WEIR_META_STRING ? "strings" : "integers");
     if (out->length > limit)
-        return weir_error_set(loader->error, WEIR_EFORMAT, "%s holds %zu entries, at most %zu are read", key, out->length, limit);
+        return weir_error_set(loader->error, WEIR_EFORMAT,
+                              "%s holds %zu entries, at most %zu are read", key, out->length,
+                              limit);
     return WEIR_OK;
 }
 
@@ -44,13 +49,19 @@ static weir_status add_token(const loader *loader, size_t id, const weir_meta *n
     case TYPE_USER_DEFINED: flags = WEIR_TOKEN_ADDED; break;
     case TYPE_UNKNOWN:
     case TYPE_UNUSED: flags = WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL; break;
-    default: return weir_error_set(loader->error, WEIR_EUNSUPPORTED, "token type %" PRId64 " has no meaning in byte-level BPE", type);
+    default:
+        return weir_error_set(loader->error, WEIR_EUNSUPPORTED,
+                              "token type %" PRId64 " has no meaning in byte-level BPE", type);
     }
-    if (flags != 0 && weir_tokenizer_is_padding(name->string, name->length)) flags = WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL;
-    WEIR_TRY(weir_vocabulary_add(vocabulary, (int64_t)id, name->string, name->length, flags, loader->error));
+    if (flags != 0 && weir_tokenizer_is_padding(name->string, name->length))
+        flags = WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL;
+    WEIR_TRY(weir_vocabulary_add(vocabulary, (int64_t)id, name->string, name->length, flags,
+                                 loader->error));
     /* A word that is in the vocabulary anyway may be declared an added token: merges still make it. */
-    return flags == WEIR_TOKEN_ADDED ? weir_vocabulary_add_base_name(vocabulary, (int32_t)id, name->string, name->length, loader->error)
-                                     : WEIR_OK;
+    return flags == WEIR_TOKEN_ADDED
+               ? weir_vocabulary_add_base_name(vocabulary, (int32_t)id, name->string, name->length,
+                                               loader->error)
+               : WEIR_OK;
 }
 
 static weir_status load_tokens(const loader *loader)
@@ -58,18 +69,23 @@ static weir_status load_tokens(const loader *loader)
     weir_meta tokens, types = { .length = 0 };
     WEIR_TRY(array_of(loader, KEY "tokens", WEIR_META_STRING, WEIR_VOCABULARY_IDS, &tokens));
     const bool typed = weir_tensor_directory_meta(loader->directory, KEY "token_type", &types);
-    if (typed) WEIR_TRY(array_of(loader, KEY "token_type", WEIR_META_INT, WEIR_VOCABULARY_IDS, &types));
+    if (typed)
+        WEIR_TRY(array_of(loader, KEY "token_type", WEIR_META_INT, WEIR_VOCABULARY_IDS, &types));
     if (typed && types.length != tokens.length)
-        return weir_error_set(loader->error, WEIR_EFORMAT, KEY "token_type has %zu entries, " KEY "tokens %zu", types.length,
+        return weir_error_set(loader->error, WEIR_EFORMAT,
+                              KEY "token_type has %zu entries, " KEY "tokens %zu", types.length,
                               tokens.length);
     if (weir_vocabulary_reserve(&loader->tokenizer->vocabulary, tokens.length) != WEIR_OK)
-        return weir_error_set(loader->error, WEIR_ENOMEM, KEY "tokens: no memory for %zu tokens", tokens.length);
+        return weir_error_set(loader->error, WEIR_ENOMEM, KEY "tokens: no memory for %zu tokens",
+                              tokens.length);
     for (size_t i = 0; i < tokens.length; i++) {
         weir_meta name, type = { .type = WEIR_META_INT, .integer = TYPE_NORMAL };
-        if (!weir_meta_at(&tokens, i, &name) || name.type != WEIR_META_STRING || (typed && !weir_meta_at(&types, i, &type)))
+        if (!weir_meta_at(&tokens, i, &name) || name.type != WEIR_META_STRING ||
+            (typed && !weir_meta_at(&types, i, &type)))
             return weir_error_set(loader->error, WEIR_EFORMAT, KEY "tokens[%zu] cannot be read", i);
         const weir_status status = add_token(loader, i, &name, type.integer);
-        if (status != WEIR_OK) return weir_error_prefix(loader->error, status, KEY "tokens[%zu]", i);
+        if (status != WEIR_OK)
+            return weir_error_prefix(loader->error, status, KEY "tokens[%zu]", i);
     }
     return WEIR_OK;
 }
@@ -79,14 +95,18 @@ static weir_status load_merges(const loader *loader)
     weir_meta merges;
     WEIR_TRY(array_of(loader, KEY "merges", WEIR_META_STRING, WEIR_MERGES, &merges));
     if (weir_pair_reserve(&loader->tokenizer->merges, merges.length) != WEIR_OK)
-        return weir_error_set(loader->error, WEIR_ENOMEM, KEY "merges: no memory for %zu merges", merges.length);
+        return weir_error_set(loader->error, WEIR_ENOMEM, KEY "merges: no memory for %zu merges",
+                              merges.length);
     for (size_t i = 0; i < merges.length; i++) {
         weir_meta merge;
         if (!weir_meta_at(&merges, i, &merge) || merge.type != WEIR_META_STRING)
             return weir_error_set(loader->error, WEIR_EFORMAT, KEY "merges[%zu] cannot be read", i);
-        const weir_status status = weir_tokenizer_add_merge_text(loader->tokenizer, (uint32_t)i, merge.string, merge.length, loader->error);
-        if (status == WEIR_EMISMATCH) continue; /* vocabularies cut down by tools keep merges that can never apply */
-        if (status != WEIR_OK) return weir_error_prefix(loader->error, status, KEY "merges[%zu]", i);
+        const weir_status status = weir_tokenizer_add_merge_text(
+            loader->tokenizer, (uint32_t)i, merge.string, merge.length, loader->error);
+        if (status == WEIR_EMISMATCH)
+            continue; /* vocabularies cut down by tools keep merges that can never apply */
+        if (status != WEIR_OK)
+            return weir_error_prefix(loader->error, status, KEY "merges[%zu]", i);
     }
     return WEIR_OK;
 }
@@ -96,14 +116,18 @@ static weir_status load_pretokenizer(const loader *loader, bool *add_bos)
 {
     weir_meta name;
     if (!weir_tensor_directory_meta(loader->directory, KEY "pre", &name))
-        return weir_error_set(loader->error, WEIR_EFORMAT,
-                              KEY "pre is missing: the file does not say how text is cut; convert the model again");
+        return weir_error_set(
+            loader->error, WEIR_EFORMAT,
+            KEY "pre is missing: the file does not say how text is cut; convert the model again");
     WEIR_TRY(string_of(loader, KEY "pre", &name));
     const weir_pretokenizer_kind *const kind = weir_pretokenizer_find(name.string);
     if (kind == NULL)
-        return weir_error_set(loader->error, WEIR_EUNSUPPORTED, KEY "pre is '%.64s'; known are %s", name.string, weir_pretokenizer_names);
-    for (size_t i = 0; i < sizeof kind->patterns / sizeof kind->patterns[0] && kind->patterns[i] != NULL; i++)
-        WEIR_TRY(weir_pretokenizer_add(&loader->tokenizer->pretokenizer, kind->patterns[i], strlen(kind->patterns[i]),
+        return weir_error_set(loader->error, WEIR_EUNSUPPORTED, KEY "pre is '%.64s'; known are %s",
+                              name.string, weir_pretokenizer_names);
+    for (size_t i = 0;
+         i < sizeof kind->patterns / sizeof kind->patterns[0] && kind->patterns[i] != NULL; i++)
+        WEIR_TRY(weir_pretokenizer_add(&loader->tokenizer->pretokenizer, kind->patterns[i],
+                                       strlen(kind->patterns[i]),
                                        (weir_split_options){ .literal = false }, loader->error));
     loader->tokenizer->nfc = kind->nfc;
     loader->tokenizer->ignore_merges = kind->ignore_merges;
@@ -117,10 +141,12 @@ static weir_status load_id(const loader *loader, const char *key, int32_t *id)
     weir_meta value;
     *id = -1;
     if (!weir_tensor_directory_meta(loader->directory, key, &value)) return WEIR_OK;
-    if (value.type != WEIR_META_INT) return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not an integer", key);
+    if (value.type != WEIR_META_INT)
+        return weir_error_set(loader->error, WEIR_EFORMAT, "%s is not an integer", key);
     if (weir_vocabulary_at(&loader->tokenizer->vocabulary, value.integer) == NULL)
-        return weir_error_set(loader->error, WEIR_EFORMAT, "%s is %" PRId64 ", the vocabulary has %zu tokens", key, value.integer,
-                              loader->tokenizer->vocabulary.size);
+        return weir_error_set(loader->error, WEIR_EFORMAT,
+                              "%s is %" PRId64 ", the vocabulary has %zu tokens", key,
+                              value.integer, loader->tokenizer->vocabulary.size);
     *id = (int32_t)value.integer;
     return WEIR_OK;
 }
@@ -139,9 +165,11 @@ static weir_status load_specials(const loader *loader, bool add_bos)
     }
     weir_meta  value;
     const bool stated = weir_tensor_directory_meta(loader->directory, KEY "add_bos_token", &value);
-    if (stated && value.type != WEIR_META_BOOL) return weir_error_set(loader->error, WEIR_EFORMAT, KEY "add_bos_token is not a boolean");
+    if (stated && value.type != WEIR_META_BOOL)
+        return weir_error_set(loader->error, WEIR_EFORMAT, KEY "add_bos_token is not a boolean");
     if (stated && value.boolean && tokenizer->bos < 0)
-        return weir_error_set(loader->error, WEIR_EFORMAT, KEY "add_bos_token is true, but " KEY "bos_token_id is missing");
+        return weir_error_set(loader->error, WEIR_EFORMAT,
+                              KEY "add_bos_token is true, but " KEY "bos_token_id is missing");
     tokenizer->add_bos = tokenizer->bos >= 0 && (stated ? value.boolean : add_bos);
     return WEIR_OK;
 }
@@ -152,7 +180,8 @@ static weir_status load_template(const loader *loader)
     weir_meta         text;
     if (!weir_tensor_directory_meta(loader->directory, key, &text)) return WEIR_OK;
     WEIR_TRY(string_of(loader, key, &text));
-    const weir_status status = weir_tokenizer_set_template(loader->tokenizer, text.string, text.length, loader->error);
+    const weir_status status =
+        weir_tokenizer_set_template(loader->tokenizer, text.string, text.length, loader->error);
     return status == WEIR_OK ? WEIR_OK : weir_error_prefix(loader->error, status, "%s", key);
 }
 
@@ -161,7 +190,8 @@ static weir_status load(const loader *loader)
     weir_meta model;
     WEIR_TRY(string_of(loader, KEY "model", &model));
     if (strcmp(model.string, "gpt2") != 0)
-        return weir_error_set(loader->error, WEIR_EUNSUPPORTED, KEY "model is '%.64s'; only 'gpt2' (byte-level BPE) is known",
+        return weir_error_set(loader->error, WEIR_EUNSUPPORTED,
+                              KEY "model is '%.64s'; only 'gpt2' (byte-level BPE) is known",
                               model.string);
     bool add_bos = false;
     WEIR_TRY(load_pretokenizer(loader, &add_bos));
@@ -172,11 +202,13 @@ static weir_status load(const loader *loader)
     return weir_tokenizer_finish(loader->tokenizer, loader->error);
 }
 
-weir_status weir_tokenizer_open_gguf(weir_tokenizer **out, const weir_tensor_directory *directory, weir_error *error)
+weir_status weir_tokenizer_open_gguf(weir_tokenizer **out, const weir_tensor_directory *directory,
+                                     weir_error *error)
 {
     weir_tokenizer *const tokenizer = weir_tokenizer_new();
     if (tokenizer == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for a tokenizer");
-    const weir_status status = load(&(loader){ .directory = directory, .tokenizer = tokenizer, .error = error });
+    const weir_status status =
+        load(&(loader){ .directory = directory, .tokenizer = tokenizer, .error = error });
     if (status == WEIR_OK) {
         *out = tokenizer;
         return WEIR_OK;

@@ -1,6 +1,7 @@
 #include "engine/text/turns.h"
 
-void weir_turn_starts(const weir_tokenizer *tokenizer, const int32_t *ids, size_t n, int32_t *starts, int32_t n_starts)
+void weir_turn_starts(const weir_tokenizer *tokenizer, const int32_t *ids, size_t n,
+                      int32_t *starts, int32_t n_starts)
 {
     int32_t opening = -1, found = 0;
     for (int32_t i = 0; i < n_starts; i++) starts[i] = 0;

@@ -17,7 +17,8 @@ static size_t ascii_run(const char *text, size_t n)
 bool weir_utf8_valid(const char *text, size_t n)
 {
     bool valid = true;
-    for (size_t i = ascii_run(text, n); i < n && valid; i += ascii_run(text + i, n - i)) i += weir_utf8_step(text + i, n - i, &valid);
+    for (size_t i = ascii_run(text, n); i < n && valid; i += ascii_run(text + i, n - i))
+        i += weir_utf8_step(text + i, n - i, &valid);
     return valid;
 }
 
@@ -27,7 +28,10 @@ typedef struct edges {
     size_t     n, next;
 } edges;
 
-static size_t *edge(edges *at) { return at->next % 2 == 0 ? &at->spans[at->next / 2].begin : &at->spans[at->next / 2].end; }
+static size_t *edge(edges *at)
+{
+    return at->next % 2 == 0 ? &at->spans[at->next / 2].begin : &at->spans[at->next / 2].end;
+}
 
 /* Source bytes [from, to) became the bytes at `target`, `length` of them: moves the edges that lie in them. */
 static void move_edges(edges *at, size_t from, size_t to, size_t target, size_t length)
@@ -38,7 +42,8 @@ static void move_edges(edges *at, size_t from, size_t to, size_t target, size_t 
     }
 }
 
-weir_status weir_utf8_repair(weir_buffer *out, const char *text, size_t n, weir_span *spans, size_t n_spans)
+weir_status weir_utf8_repair(weir_buffer *out, const char *text, size_t n, weir_span *spans,
+                             size_t n_spans)
 {
     edges        at = { .spans = spans, .n = n_spans };
     const size_t start = out->size;
@@ -46,7 +51,8 @@ weir_status weir_utf8_repair(weir_buffer *out, const char *text, size_t n, weir_
         bool         valid;
         const size_t length = weir_utf8_step(text + i, n - i, &valid);
         const size_t before = out->size - start;
-        WEIR_TRY(valid ? weir_buffer_add(out, text + i, length) : weir_buffer_text(out, WEIR_UTF8_REPLACEMENT));
+        WEIR_TRY(valid ? weir_buffer_add(out, text + i, length)
+                       : weir_buffer_text(out, WEIR_UTF8_REPLACEMENT));
         move_edges(&at, i, i + length, before, out->size - start - before);
         i += length;
     }

@@ -47,7 +47,9 @@ static inline size_t weir_utf8_step(const char *text, size_t n, bool *valid)
     const unsigned char lead = (unsigned char)text[0];
     const int           length = weir_utf8_length(lead);
     size_t              have = 1;
-    while (have < (size_t)length && have < n && weir_utf8_continues(lead, (int)have, (unsigned char)text[have])) have++;
+    while (have < (size_t)length && have < n &&
+           weir_utf8_continues(lead, (int)have, (unsigned char)text[have]))
+        have++;
     *valid = length > 0 && have == (size_t)length;
     return have;
 }
@@ -66,7 +68,8 @@ static inline int32_t weir_utf8_decode(const char *text, size_t *length)
 
 bool weir_utf8_valid(const char *text, size_t n);
 /* Appends `text` with each maximal ill-formed part as U+FFFD; spans [n_spans] are moved along (begin down, end up, to whole parts). */
-WEIR_MUST_CHECK weir_status weir_utf8_repair(weir_buffer *out, const char *text, size_t n, weir_span *spans, size_t n_spans);
+WEIR_MUST_CHECK weir_status weir_utf8_repair(weir_buffer *out, const char *text, size_t n,
+                                             weir_span *spans, size_t n_spans);
 
 #ifdef __cplusplus
 }

@@ -9,13 +9,18 @@
 #include "engine/base/memory.h"
 
 /* Bytes that print stand for themselves; the others, in increasing order, are U+0100 and on (Radford et al. 2019, encoder.py). */
-static bool prints(unsigned byte) { return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174; }
+static bool prints(unsigned byte)
+{
+    return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
+}
 
 void weir_vocabulary_init(weir_vocabulary *vocabulary)
 {
     *vocabulary = (weir_vocabulary){ .added = { { .n_nodes = 1 }, { .n_nodes = 1 } } };
-    for (size_t i = 0; i < sizeof vocabulary->alphabet / sizeof vocabulary->alphabet[0]; i++) vocabulary->alphabet[i] = -1;
-    for (int16_t byte = 0, next = 0x100; byte < 256; byte++) vocabulary->alphabet[prints((unsigned)byte) ? byte : next++] = byte;
+    for (size_t i = 0; i < sizeof vocabulary->alphabet / sizeof vocabulary->alphabet[0]; i++)
+        vocabulary->alphabet[i] = -1;
+    for (int16_t byte = 0, next = 0x100; byte < 256; byte++)
+        vocabulary->alphabet[prints((unsigned)byte) ? byte : next++] = byte;
 }
 
 void weir_vocabulary_free(weir_vocabulary *vocabulary)
@@ -27,16 +32,21 @@ void weir_vocabulary_free(weir_vocabulary *vocabulary)
     *vocabulary = (weir_vocabulary){ 0 };
 }
 
-bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t *n, const char *name, size_t length)
+bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t *n,
+                           const char *name, size_t length)
 {
     *n = 0;
     for (size_t i = 0; i < length; i++) {
         unsigned code = (unsigned char)name[i];
         if (code >= 0x80) {
-            if (code < 0xC2 || code > 0xC5 || i + 1 == length || ((unsigned char)name[i + 1] & 0xC0) != 0x80) return false;
+            if (code < 0xC2 || code > 0xC5 || i + 1 == length ||
+                ((unsigned char)name[i + 1] & 0xC0) != 0x80)
+                return false;
             code = (code & 0x1F) << 6 | ((unsigned char)name[++i] & 0x3F);
         }
-        if (code >= sizeof vocabulary->alphabet / sizeof vocabulary->alphabet[0] || vocabulary->alphabet[code] < 0) return false;
+        if (code >= sizeof vocabulary->alphabet / sizeof vocabulary->alphabet[0] ||
+            vocabulary->alphabet[code] < 0)
+            return false;
         out[(*n)++] = (char)vocabulary->alphabet[code];
     }
     return true;
@@ -44,14 +54,20 @@ bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t 
 
 /* ---- ids by bytes --------------------------------------------------------------------------------------------------------------- */
 
-static uint32_t hash_of(const char *bytes, size_t length) { return (uint32_t)XXH3_64bits(bytes, length); }
+static uint32_t hash_of(const char *bytes, size_t length)
+{
+    return (uint32_t)XXH3_64bits(bytes, length);
+}
 
-static weir_name_slot *slot_of(const weir_vocabulary *vocabulary, uint32_t hash, const char *bytes, size_t length)
+static weir_name_slot *slot_of(const weir_vocabulary *vocabulary, uint32_t hash, const char *bytes,
+                               size_t length)
 {
     for (size_t i = hash & vocabulary->names_mask;; i = (i + 1) & vocabulary->names_mask) {
         weir_name_slot *const slot = &vocabulary->names[i];
         if (slot->id < 0) return slot;
-        if (slot->hash == hash && slot->length == length && memcmp(vocabulary->bytes.data + slot->offset, bytes, length) == 0) return slot;
+        if (slot->hash == hash && slot->length == length &&
+            memcmp(vocabulary->bytes.data + slot->offset, bytes, length) == 0)
+            return slot;
     }
 }
 
@@ -77,7 +93,8 @@ weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count)
 }
 
 /* The bytes at `offset` are the base token `id`. */
-static weir_status add_name(weir_vocabulary *vocabulary, int32_t id, uint32_t offset, uint32_t length, weir_error *error)
+static weir_status add_name(weir_vocabulary *vocabulary, int32_t id, uint32_t offset,
+                            uint32_t length, weir_error *error)
 {
     if (weir_vocabulary_reserve(vocabulary, vocabulary->n_names + 1) != WEIR_OK)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of tokens");
@@ -86,33 +103,43 @@ static weir_status add_name(weir_vocabulary *vocabulary, int32_t id, uint32_t of
     weir_name_slot *const slot = slot_of(vocabulary, hash, bytes, length);
     if (slot->id == id) return WEIR_OK;
     if (slot->id >= 0)
-        return weir_error_set(error, WEIR_EFORMAT, "ids %" PRId32 " and %" PRId32 " are the same token; a token has one id", slot->id, id);
+        return weir_error_set(
+            error, WEIR_EFORMAT,
+            "ids %" PRId32 " and %" PRId32 " are the same token; a token has one id", slot->id, id);
     *slot = (weir_name_slot){ .hash = hash, .offset = offset, .length = length, .id = id };
     vocabulary->n_names++;
     return WEIR_OK;
 }
 
-int32_t weir_vocabulary_find_base(const weir_vocabulary *vocabulary, const char *bytes, size_t length)
+int32_t weir_vocabulary_find_base(const weir_vocabulary *vocabulary, const char *bytes,
+                                  size_t length)
 {
-    return vocabulary->names == NULL ? -1 : slot_of(vocabulary, hash_of(bytes, length), bytes, length)->id;
+    return vocabulary->names == NULL
+               ? -1
+               : slot_of(vocabulary, hash_of(bytes, length), bytes, length)->id;
 }
 
 /* ---- added tokens --------------------------------------------------------------------------------------------------------------- */
 
-static weir_status trie_add(weir_trie *trie, int32_t id, const char *text, size_t length, weir_error *error)
+static weir_status trie_add(weir_trie *trie, int32_t id, const char *text, size_t length,
+                            weir_error *error)
 {
-    if (trie->n_tokens == WEIR_ADDED_TOKENS) return weir_error_set(error, WEIR_EFORMAT, "more than %d added tokens", WEIR_ADDED_TOKENS);
+    if (trie->n_tokens == WEIR_ADDED_TOKENS)
+        return weir_error_set(error, WEIR_EFORMAT, "more than %d added tokens", WEIR_ADDED_TOKENS);
     uint32_t        node = 0;
     weir_pair_slot *slot = NULL;
     for (size_t i = 0; i < length; i++) {
         slot = weir_pair_put(&trie->edges, weir_pair_key(node, (unsigned char)text[i]));
-        if (slot == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of added tokens");
+        if (slot == NULL)
+            return weir_error_set(error, WEIR_ENOMEM, "no memory for the table of added tokens");
         if (slot->number == 0) slot->number = trie->n_nodes++;
         node = slot->number;
     }
     if (slot->id >= 0)
-        return weir_error_set(error, WEIR_EFORMAT, "ids %" PRId32 " and %" PRId32 " are the same added token; a token has one id", slot->id,
-                              id);
+        return weir_error_set(error, WEIR_EFORMAT,
+                              "ids %" PRId32 " and %" PRId32
+                              " are the same added token; a token has one id",
+                              slot->id, id);
     slot->id = id;
     trie->first[(unsigned char)text[0]] = true;
     trie->n_tokens++;
@@ -124,7 +151,8 @@ int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_
     int32_t  found = -1;
     uint32_t node = 0;
     for (size_t i = 0; i < n; i++) {
-        const weir_pair_slot *const slot = weir_pair_find(&trie->edges, weir_pair_key(node, (unsigned char)text[i]));
+        const weir_pair_slot *const slot =
+            weir_pair_find(&trie->edges, weir_pair_key(node, (unsigned char)text[i]));
         if (slot == NULL) break;
         node = slot->number;
         if (slot->id < 0) continue;
@@ -134,7 +162,8 @@ int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_
     return found;
 }
 
-int32_t weir_vocabulary_find_added(const weir_vocabulary *vocabulary, const char *text, size_t length)
+int32_t weir_vocabulary_find_added(const weir_vocabulary *vocabulary, const char *text,
+                                   size_t length)
 {
     for (int i = 0; i < 2; i++) {
         size_t        matched = 0;
@@ -151,9 +180,11 @@ static weir_status grow_tokens(weir_vocabulary *vocabulary, size_t id)
     if (id >= vocabulary->capacity) {
         size_t capacity = vocabulary->capacity == 0 ? 1024 : vocabulary->capacity;
         while (capacity <= id) capacity *= 2; /* id < WEIR_VOCABULARY_IDS */
-        weir_token *const tokens = weir_memory_resize(vocabulary->tokens, capacity * sizeof *tokens);
+        weir_token *const tokens =
+            weir_memory_resize(vocabulary->tokens, capacity * sizeof *tokens);
         if (tokens == NULL) return WEIR_ENOMEM;
-        memset(tokens + vocabulary->capacity, 0, (capacity - vocabulary->capacity) * sizeof *tokens);
+        memset(tokens + vocabulary->capacity, 0,
+               (capacity - vocabulary->capacity) * sizeof *tokens);
         vocabulary->tokens = tokens;
         vocabulary->capacity = capacity;
     }
@@ -162,12 +193,16 @@ static weir_status grow_tokens(weir_vocabulary *vocabulary, size_t id)
 }
 
 /* Puts `name`, out of the byte alphabet when `mapped`, behind the other bytes; *mapped false when it is not in that alphabet. */
-static weir_status store(weir_vocabulary *vocabulary, weir_token *token, const char *name, size_t length, bool *mapped, weir_error *error)
+static weir_status store(weir_vocabulary *vocabulary, weir_token *token, const char *name,
+                         size_t length, bool *mapped, weir_error *error)
 {
     if (length == 0 || vocabulary->bytes.size + length + 1 > WEIR_VOCABULARY_BYTES)
-        return weir_error_set(error, WEIR_EFORMAT, length == 0 ? "the token is empty" : "the tokens are larger than %d bytes together",
+        return weir_error_set(error, WEIR_EFORMAT,
+                              length == 0 ? "the token is empty"
+                                          : "the tokens are larger than %d bytes together",
                               WEIR_VOCABULARY_BYTES);
-    if (weir_buffer_reserve(&vocabulary->bytes, length + 1) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for tokens");
+    if (weir_buffer_reserve(&vocabulary->bytes, length + 1) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for tokens");
     char *const out = vocabulary->bytes.data + vocabulary->bytes.size;
     size_t      n = length;
     if (*mapped) *mapped = weir_vocabulary_unmap(vocabulary, out, &n, name, length);
@@ -182,24 +217,34 @@ static weir_status store(weir_vocabulary *vocabulary, weir_token *token, const c
     return WEIR_OK;
 }
 
-weir_status weir_vocabulary_add(weir_vocabulary *vocabulary, int64_t id, const char *name, size_t length, unsigned flags, weir_error *error)
+weir_status weir_vocabulary_add(weir_vocabulary *vocabulary, int64_t id, const char *name,
+                                size_t length, unsigned flags, weir_error *error)
 {
     if (id < 0 || id >= WEIR_VOCABULARY_IDS)
-        return weir_error_set(error, WEIR_EFORMAT, "id %" PRId64 " is not in 0 .. %d", id, WEIR_VOCABULARY_IDS - 1);
+        return weir_error_set(error, WEIR_EFORMAT, "id %" PRId64 " is not in 0 .. %d", id,
+                              WEIR_VOCABULARY_IDS - 1);
     const bool added = (flags & WEIR_TOKEN_ADDED) != 0;
     if (added && length > WEIR_ADDED_TOKEN_BYTES)
-        return weir_error_set(error, WEIR_EFORMAT, "the added token has %zu bytes, at most %d are read", length, WEIR_ADDED_TOKEN_BYTES);
-    if (grow_tokens(vocabulary, (size_t)id) != WEIR_OK) return weir_error_set(error, WEIR_ENOMEM, "no memory for tokens");
+        return weir_error_set(error, WEIR_EFORMAT,
+                              "the added token has %zu bytes, at most %d are read", length,
+                              WEIR_ADDED_TOKEN_BYTES);
+    if (grow_tokens(vocabulary, (size_t)id) != WEIR_OK)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for tokens");
     weir_token *const token = &vocabulary->tokens[id];
-    if (token->flags != 0) return weir_error_set(error, WEIR_EFORMAT, "id %" PRId64 " is taken by another token", id);
+    if (token->flags != 0)
+        return weir_error_set(error, WEIR_EFORMAT, "id %" PRId64 " is taken by another token", id);
     bool mapped = !added && (flags & WEIR_TOKEN_PADDING) == 0;
     WEIR_TRY(store(vocabulary, token, name, length, &mapped, error));
     token->flags = flags | WEIR_TOKEN_PRESENT;
-    if (added) return trie_add(&vocabulary->added[(flags & WEIR_TOKEN_NORMALIZED) != 0], (int32_t)id, name, length, error);
-    return mapped ? add_name(vocabulary, (int32_t)id, token->offset, token->length, error) : WEIR_OK;
+    if (added)
+        return trie_add(&vocabulary->added[(flags & WEIR_TOKEN_NORMALIZED) != 0], (int32_t)id, name,
+                        length, error);
+    return mapped ? add_name(vocabulary, (int32_t)id, token->offset, token->length, error)
+                  : WEIR_OK;
 }
 
-weir_status weir_vocabulary_add_base_name(weir_vocabulary *vocabulary, int32_t id, const char *name, size_t length, weir_error *error)
+weir_status weir_vocabulary_add_base_name(weir_vocabulary *vocabulary, int32_t id, const char *name,
+                                          size_t length, weir_error *error)
 {
     bool       mapped = true;
     weir_token place = { 0 };

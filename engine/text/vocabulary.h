@@ -16,18 +16,18 @@ extern "C" {
 #endif
 
 enum {
-    WEIR_VOCABULARY_IDS = 1 << 21,      /* ids are below this */
-    WEIR_VOCABULARY_BYTES = 1 << 28,    /* of all tokens together */
+    WEIR_VOCABULARY_IDS = 1 << 21, /* ids are below this */
+    WEIR_VOCABULARY_BYTES = 1 << 28, /* of all tokens together */
     WEIR_ADDED_TOKENS = 1 << 16,
-    WEIR_ADDED_TOKEN_BYTES = 512,       /* bounds the work of matching at one place of the text */
+    WEIR_ADDED_TOKEN_BYTES = 512, /* bounds the work of matching at one place of the text */
 };
 
 enum {
     WEIR_TOKEN_PRESENT = 1,
-    WEIR_TOKEN_ADDED = 2,      /* matched in text */
-    WEIR_TOKEN_SPECIAL = 4,    /* a control token: a decode may skip it, merges never make it */
+    WEIR_TOKEN_ADDED = 2, /* matched in text */
+    WEIR_TOKEN_SPECIAL = 4, /* a control token: a decode may skip it, merges never make it */
     WEIR_TOKEN_NORMALIZED = 8, /* matched in the normalised text, after the others */
-    WEIR_TOKEN_PADDING = 16,   /* fills up the matrix: never matched, never made */
+    WEIR_TOKEN_PADDING = 16, /* fills up the matrix: never matched, never made */
 };
 
 typedef struct weir_token {
@@ -51,10 +51,10 @@ typedef struct weir_vocabulary {
     weir_token     *tokens;
     size_t          size, capacity; /* ids 0 .. size-1 */
     weir_buffer     bytes;
-    weir_name_slot *names;          /* base tokens by their bytes */
+    weir_name_slot *names; /* base tokens by their bytes */
     size_t          n_names, names_mask;
-    weir_trie       added[2];       /* [normalised] */
-    int16_t         alphabet[0x144]; /* byte that a character of the byte alphabet stands for, -1: none */
+    weir_trie       added[2]; /* [normalised] */
+    int16_t alphabet[0x144]; /* byte that a character of the byte alphabet stands for, -1: none */
 } weir_vocabulary;
 
 void weir_vocabulary_init(weir_vocabulary *vocabulary);
@@ -63,15 +63,18 @@ void weir_vocabulary_free(weir_vocabulary *vocabulary);
 WEIR_MUST_CHECK weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count);
 
 /* Bytes of a name in the byte alphabet of GPT-2, written to `out` [length]; false when it holds any other character. */
-bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t *n, const char *name, size_t length);
+bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t *n,
+                           const char *name, size_t length);
 
 /* A token with flags of WEIR_TOKEN_ADDED, _SPECIAL, _NORMALIZED, _PADDING, or 0 for a base token, whose name is in the byte alphabet. An
  * added token's name is its literal text. The error's text says what is wrong; the caller puts the place in front.
  * errors : EFORMAT (id past the limits or taken, name empty, too long or taken), ENOMEM */
-WEIR_MUST_CHECK weir_status weir_vocabulary_add(weir_vocabulary *vocabulary, int64_t id, const char *name, size_t length, unsigned flags,
+WEIR_MUST_CHECK weir_status weir_vocabulary_add(weir_vocabulary *vocabulary, int64_t id,
+                                                const char *name, size_t length, unsigned flags,
                                                 weir_error *error);
 /* The id of an added token may have its name as a base token too. */
-WEIR_MUST_CHECK weir_status weir_vocabulary_add_base_name(weir_vocabulary *vocabulary, int32_t id, const char *name, size_t length,
+WEIR_MUST_CHECK weir_status weir_vocabulary_add_base_name(weir_vocabulary *vocabulary, int32_t id,
+                                                          const char *name, size_t length,
                                                           weir_error *error);
 
 static inline const weir_token *weir_vocabulary_at(const weir_vocabulary *vocabulary, int64_t id)
@@ -79,8 +82,10 @@ static inline const weir_token *weir_vocabulary_at(const weir_vocabulary *vocabu
     return id >= 0 && (uint64_t)id < vocabulary->size ? &vocabulary->tokens[id] : NULL;
 }
 
-int32_t weir_vocabulary_find_base(const weir_vocabulary *vocabulary, const char *bytes, size_t length);  /* -1: none */
-int32_t weir_vocabulary_find_added(const weir_vocabulary *vocabulary, const char *text, size_t length);  /* -1: none */
+int32_t weir_vocabulary_find_base(const weir_vocabulary *vocabulary, const char *bytes,
+                                  size_t length); /* -1: none */
+int32_t weir_vocabulary_find_added(const weir_vocabulary *vocabulary, const char *text,
+                                   size_t length); /* -1: none */
 
 /* The longest token of the trie that begins at `text` [n]; *length its bytes; -1: none. */
 int32_t weir_trie_match(const weir_trie *trie, const char *text, size_t n, size_t *length);

@@ -24,7 +24,8 @@ static inline void weir_attention_carry_join(float *into, const float *from, int
     if (from[0] == -FLT_MAX) return;
     const float highest = into[0] > from[0] ? into[0] : from[0];
     const float keep = exp2f(into[0] - highest), add = exp2f(from[0] - highest);
-    for (int64_t i = 1; i < weir_attention_carry_floats(value_dim); i++) into[i] = into[i] * keep + from[i] * add;
+    for (int64_t i = 1; i < weir_attention_carry_floats(value_dim); i++)
+        into[i] = into[i] * keep + from[i] * add;
     into[0] = highest;
 }
 

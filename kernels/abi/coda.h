@@ -21,17 +21,19 @@ typedef enum weir_coda_band {
 
 /* What the states of a layer share. */
 typedef struct weir_coda_layer {
-    int64_t        n_kv_heads, head_dim; /* of keys and values */
-    int32_t        window, n_exact, n_summary; /* slots */
-    int32_t        least_exact, least_summary; /* in use from the start; the rest is opened as the text grows ... */
-    int64_t        growth; /* ... all of it after so many tokens; <= 0: as needed */
-    int32_t        exact_candidates, summary_candidates; /* of the rows that leave the ring together, at most; 0: none of them */
-    float          exact_gate, summary_gate; /* least write gates */
-    float          hit, novelty; /* mean cosine of values: from `hit` on the same, below `novelty` new */
-    bool           is_gated; /* or every gate is 1 and passes */
-    bool           refreshes; /* a hit overwrites what it hit */
-    bool           founds; /* the first row of a prototype becomes it, whatever the rate */
-    bool           is_compat; /* candidates as the published package finds them: kernels/abi/coda_choice.h */
+    int64_t n_kv_heads, head_dim; /* of keys and values */
+    int32_t window, n_exact, n_summary; /* slots */
+    int32_t least_exact,
+        least_summary; /* in use from the start; the rest is opened as the text grows ... */
+    int64_t growth; /* ... all of it after so many tokens; <= 0: as needed */
+    int32_t exact_candidates,
+        summary_candidates; /* of the rows that leave the ring together, at most; 0: none of them */
+    float exact_gate, summary_gate; /* least write gates */
+    float hit, novelty; /* mean cosine of values: from `hit` on the same, below `novelty` new */
+    bool  is_gated; /* or every gate is 1 and passes */
+    bool  refreshes; /* a hit overwrites what it hit */
+    bool  founds; /* the first row of a prototype becomes it, whatever the rate */
+    bool  is_compat; /* candidates as the published package finds them: kernels/abi/coda_choice.h */
     weir_coda_band band;
     weir_kv_format format; /* F32, F16, BF16 */
     const float   *rates; /* [n_kv_heads] of blending: sigmoid of the layer's parameter */
@@ -71,16 +73,21 @@ typedef struct weir_coda_state {
     size_t          bytes; /* of all */
 } weir_coda_state;
 
-static inline int64_t weir_coda_slots(const weir_coda_layer *layer) { return (int64_t)layer->window + layer->n_exact + layer->n_summary; }
+static inline int64_t weir_coda_slots(const weir_coda_layer *layer)
+{
+    return (int64_t)layer->window + layer->n_exact + layer->n_summary;
+}
 
 static inline const char *weir_coda_reject(const weir_coda_layer *layer)
 {
-    if (layer->format != WEIR_KV_F32 && layer->format != WEIR_KV_F16 && layer->format != WEIR_KV_BF16)
+    if (layer->format != WEIR_KV_F32 && layer->format != WEIR_KV_F16 &&
+        layer->format != WEIR_KV_BF16)
         return "CoDA states are f32, f16 or bf16";
-    if (layer->n_kv_heads < 1 || layer->head_dim < 2 || layer->head_dim % 2 != 0 || layer->head_dim > 512 || layer->n_kv_heads > 1 << 12)
+    if (layer->n_kv_heads < 1 || layer->head_dim < 2 || layer->head_dim % 2 != 0 ||
+        layer->head_dim > 512 || layer->n_kv_heads > 1 << 12)
         return "CoDA: heads do not fit";
-    if (layer->window < 1 || layer->window > 1 << 24 || layer->n_exact < 0 || layer->n_exact > 1 << 20 || layer->n_summary < 0 ||
-        layer->n_summary > 1 << 20)
+    if (layer->window < 1 || layer->window > 1 << 24 || layer->n_exact < 0 ||
+        layer->n_exact > 1 << 20 || layer->n_summary < 0 || layer->n_summary > 1 << 20)
         return "CoDA: slots do not fit";
     if (layer->least_exact < 0 || layer->least_exact > layer->n_exact || layer->least_summary < 0 ||
         layer->least_summary > layer->n_summary)
@@ -96,11 +103,12 @@ static inline weir_coda_state weir_coda_view(const weir_coda_layer *layer, void 
     memset(&state, 0, sizeof state);
     state.n_slots = weir_coda_slots(layer);
     state.n_pages = (state.n_slots + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-    state.page_bytes = weir_kv_bytes(layer->format, layer->format, layer->head_dim, layer->head_dim);
-#define PLACE(field, type, count)                                                                                                          \
-    do {                                                                                                                                   \
-        state.field = memory ? (type *)((char *)memory + at) : NULL;                                                                       \
-        at = (at + (size_t)(count) * sizeof(type) + 63) / 64 * 64;                                                                         \
+    state.page_bytes =
+        weir_kv_bytes(layer->format, layer->format, layer->head_dim, layer->head_dim);
+#define PLACE(field, type, count)                                                                  \
+    do {                                                                                           \
+        state.field = memory ? (type *)((char *)memory + at) : NULL;                               \
+        at = (at + (size_t)(count) * sizeof(type) + 63) / 64 * 64;                                 \
     } while (0)
     PLACE(head, weir_coda_head, 1);
     PLACE(used_at, int64_t, layer->n_exact);
@@ -116,7 +124,9 @@ static inline weir_coda_state weir_coda_view(const weir_coda_layer *layer, void 
 static inline int64_t weir_coda_package_bytes(const weir_coda_layer *layer, int64_t n_bytes)
 {
     const int64_t slots = weir_coda_slots(layer), low = layer->head_dim - layer->head_dim / 2;
-    return n_bytes * layer->n_kv_heads * (2 * slots * layer->head_dim + layer->n_exact * layer->head_dim + layer->n_summary * low) +
+    return n_bytes * layer->n_kv_heads *
+               (2 * slots * layer->head_dim + layer->n_exact * layer->head_dim +
+                layer->n_summary * low) +
            4 * (int64_t)layer->window + slots + 8 * (int64_t)layer->n_exact;
 }
 
@@ -140,7 +150,10 @@ static inline float weir_coda_energy(const weir_coda_layer *layer)
 /* ---- numbers ------------------------------------------------------------------------------------------------------------ */
 /* What decides and what is kept has the same bits on every target, fused multiply-adds or not: products of two floats are exact in f64, and every other
  * operation stands alone. */
-static inline float weir_coda_gate(float logit) { return (float)(1.0 / (1.0 + exp(-(double)logit))); }
+static inline float weir_coda_gate(float logit)
+{
+    return (float)(1.0 / (1.0 + exp(-(double)logit)));
+}
 
 /* old + rate * (scale * in - old) */
 static inline float weir_coda_blend(float old, float in, float scale, float rate)
@@ -163,7 +176,8 @@ static inline float weir_coda_load(weir_kv_format format, const char *base, int6
 }
 static inline void weir_coda_store(weir_kv_format format, char *base, int64_t index, float value)
 {
-    const uint16_t bits = format == WEIR_KV_BF16 ? weir_bf16_from_f32(value) : weir_f16_from_f32(value);
+    const uint16_t bits =
+        format == WEIR_KV_BF16 ? weir_bf16_from_f32(value) : weir_f16_from_f32(value);
     if (format == WEIR_KV_F32)
         memcpy(base + index * 4, &value, sizeof value);
     else
@@ -171,7 +185,8 @@ static inline void weir_coda_store(weir_kv_format format, char *base, int64_t in
 }
 
 /* Element index of a row's dimension inside its page, K or V. */
-static inline int64_t weir_coda_index(const weir_coda_layer *layer, weir_kv_side side, int64_t row, int64_t dim)
+static inline int64_t weir_coda_index(const weir_coda_layer *layer, weir_kv_side side, int64_t row,
+                                      int64_t dim)
 {
     const int64_t token = row % WEIR_PAGE_TOKENS, n = layer->head_dim;
     return side == WEIR_KV_K ? weir_page_k(token, dim, n) : weir_page_v(token, n, n) + dim;
@@ -181,20 +196,21 @@ static inline char *weir_coda_page(const weir_coda_state *state, int64_t head, i
     return state->pages + (head * state->n_pages + row / WEIR_PAGE_TOKENS) * state->page_bytes;
 }
 /* [n_kv_heads, head_dim] of a row, out of its pages or into them. */
-static inline void weir_coda_read(const weir_coda_layer *layer, const weir_coda_state *state, weir_kv_side side, int64_t row, float *out)
+static inline void weir_coda_read(const weir_coda_layer *layer, const weir_coda_state *state,
+                                  weir_kv_side side, int64_t row, float *out)
 {
     for (int64_t h = 0; h < layer->n_kv_heads; h++)
         for (int64_t d = 0; d < layer->head_dim; d++)
-            out[h * layer->head_dim + d] =
-                weir_coda_load(layer->format, weir_coda_page(state, h, row), weir_coda_index(layer, side, row, d));
+            out[h * layer->head_dim + d] = weir_coda_load(
+                layer->format, weir_coda_page(state, h, row), weir_coda_index(layer, side, row, d));
 }
-static inline void weir_coda_put(const weir_coda_layer *layer, const weir_coda_state *state, weir_kv_side side, int64_t row,
-                                 const float *in)
+static inline void weir_coda_put(const weir_coda_layer *layer, const weir_coda_state *state,
+                                 weir_kv_side side, int64_t row, const float *in)
 {
     for (int64_t h = 0; h < layer->n_kv_heads; h++)
         for (int64_t d = 0; d < layer->head_dim; d++)
-            weir_coda_store(layer->format, weir_coda_page(state, h, row), weir_coda_index(layer, side, row, d),
-                            in[h * layer->head_dim + d]);
+            weir_coda_store(layer->format, weir_coda_page(state, h, row),
+                            weir_coda_index(layer, side, row, d), in[h * layer->head_dim + d]);
 }
 
 /* ---- slots -------------------------------------------------------------------------------------------------------------- */
@@ -208,10 +224,14 @@ static inline void weir_coda_reset(const weir_coda_layer *layer, void *memory)
     for (int64_t slot = 0; slot < state.n_slots; slot++) state.rows[slot] = (int32_t)slot;
 }
 
-static inline bool weir_coda_is_used(const weir_coda_state *state, int64_t slot) { return state->rows[slot] < state->head->n_rows; }
+static inline bool weir_coda_is_used(const weir_coda_state *state, int64_t slot)
+{
+    return state->rows[slot] < state->head->n_rows;
+}
 
 /* The slot is in use from now on: it changes rows, contents and all, with the unused slot that has the first row behind those in use. */
-static inline void weir_coda_use(const weir_coda_layer *layer, const weir_coda_state *state, int64_t slot)
+static inline void weir_coda_use(const weir_coda_layer *layer, const weir_coda_state *state,
+                                 int64_t slot)
 {
     if (weir_coda_is_used(state, slot)) return;
     const int32_t to = state->head->n_rows++, from = state->rows[slot];
@@ -223,20 +243,23 @@ static inline void weir_coda_use(const weir_coda_layer *layer, const weir_coda_s
     for (int64_t h = 0; h < layer->n_kv_heads; h++)
         for (int64_t d = 0; d < layer->head_dim; d++)
             for (int side = WEIR_KV_K; side <= WEIR_KV_V; side++) {
-                char *const a = weir_coda_page(state, h, from), *const b = weir_coda_page(state, h, to);
+                char *const a = weir_coda_page(state, h, from), *const b =
+                                                                    weir_coda_page(state, h, to);
                 const int64_t i = weir_coda_index(layer, (weir_kv_side)side, from, d),
                               j = weir_coda_index(layer, (weir_kv_side)side, to, d);
-                const float x = weir_coda_load(layer->format, a, i), y = weir_coda_load(layer->format, b, j);
+                const float x = weir_coda_load(layer->format, a, i),
+                            y = weir_coda_load(layer->format, b, j);
                 weir_coda_store(layer->format, a, i, y);
                 weir_coda_store(layer->format, b, j, x);
             }
 }
 
 /* Opens up to `n` more slots of a bank with `least` at the start and `most` in all, as far as the length of the text allows; returns how many. */
-static inline int32_t weir_coda_open_slots(const weir_coda_layer *layer, int32_t *n_open, int32_t least, int32_t most, int64_t position,
-                                           int32_t n)
+static inline int32_t weir_coda_open_slots(const weir_coda_layer *layer, int32_t *n_open,
+                                           int32_t least, int32_t most, int64_t position, int32_t n)
 {
-    const double  share = layer->growth <= 0 ? 1.0 : log(1.0 + (double)position) / log(1.0 + (double)layer->growth);
+    const double share =
+        layer->growth <= 0 ? 1.0 : log(1.0 + (double)position) / log(1.0 + (double)layer->growth);
     const int32_t limit = least + (int32_t)((double)(most - least) * (share < 1.0 ? share : 1.0));
     const int32_t more = limit - *n_open < n ? limit - *n_open : n;
     if (more <= 0) return 0;

@@ -67,7 +67,8 @@ static inline void weir_found_swap(weir_coda_choice *a, weir_coda_choice *b)
 }
 
 /* A hole sinks to a leaf along the greater children, then the value rises from there. */
-static inline void weir_found_adjust(weir_coda_choice *heap, int64_t hole, int64_t n, weir_coda_choice value)
+static inline void weir_found_adjust(weir_coda_choice *heap, int64_t hole, int64_t n,
+                                     weir_coda_choice value)
 {
     const int64_t top = hole;
     int64_t       child = hole;
@@ -91,7 +92,8 @@ static inline void weir_found_adjust(weir_coda_choice *heap, int64_t hole, int64
 
 static inline void weir_found_heap_select(weir_coda_choice *all, int64_t n, int64_t n_taken)
 {
-    for (int64_t parent = n_taken / 2 - 1; n_taken > 1 && parent >= 0; parent--) weir_found_adjust(all, parent, n_taken, all[parent]);
+    for (int64_t parent = n_taken / 2 - 1; n_taken > 1 && parent >= 0; parent--)
+        weir_found_adjust(all, parent, n_taken, all[parent]);
     for (int64_t i = n_taken; i < n; i++) {
         if (all[i].key >= all[0].key) continue;
         const weir_coda_choice value = all[i];

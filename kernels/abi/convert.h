@@ -20,7 +20,10 @@ static inline uint32_t weir_f32_bits(float value)
     return bits;
 }
 
-static inline float weir_bf16_to_f32(uint16_t bits) { return weir_f32_from_bits((uint32_t)bits << 16); }
+static inline float weir_bf16_to_f32(uint16_t bits)
+{
+    return weir_f32_from_bits((uint32_t)bits << 16);
+}
 
 static inline uint16_t weir_bf16_from_f32(float value)
 {
@@ -42,9 +45,11 @@ static inline float weir_f16_to_f32(uint16_t bits)
 static inline uint16_t weir_f16_from_f32(float value)
 {
     const uint32_t bits = weir_f32_bits(value), magnitude = bits & 0x7FFFFFFF;
-    const uint32_t normal = (magnitude + 0xFFF + ((magnitude >> 13) & 1) - (112u << 23)) >> 13; /* 65520 and up carry into infinity. */
-    const uint32_t tiny = weir_f32_bits(weir_f32_from_bits(magnitude) + 0.5f) - 0x3F000000;     /* 0.5 has the ulp 2^-24.            */
-    uint32_t       narrow = magnitude < 0x38800000 ? tiny : normal;
+    const uint32_t normal = (magnitude + 0xFFF + ((magnitude >> 13) & 1) - (112u << 23)) >>
+                            13; /* 65520 and up carry into infinity. */
+    const uint32_t tiny = weir_f32_bits(weir_f32_from_bits(magnitude) + 0.5f) -
+                          0x3F000000; /* 0.5 has the ulp 2^-24.            */
+    uint32_t narrow = magnitude < 0x38800000 ? tiny : normal;
     narrow = magnitude >= 0x47800000 ? 0x7C00 : narrow;
     narrow = magnitude > 0x7F800000 ? 0x7E00 | ((magnitude >> 13) & 0x1FF) : narrow;
     return (uint16_t)(narrow | (bits >> 16 & 0x8000));
@@ -60,15 +65,19 @@ static inline float weir_f8_e4m3_to_f32(uint8_t bits)
 }
 
 /* E5M2 is the upper half of a binary16. */
-static inline float weir_f8_e5m2_to_f32(uint8_t bits) { return weir_f16_to_f32((uint16_t)(bits << 8)); }
+static inline float weir_f8_e5m2_to_f32(uint8_t bits)
+{
+    return weir_f16_to_f32((uint16_t)(bits << 8));
+}
 
 /* To nearest even, saturating at the largest finite value; a NaN stays one. The added power of two has the step of the denormals as its ulp. */
 static inline uint8_t weir_f8_e4m3_from_f32(float value)
 {
     const uint32_t bits = weir_f32_bits(value), magnitude = bits & 0x7FFFFFFF;
     const uint32_t normal = (magnitude + 0x7FFFF + ((magnitude >> 20) & 1) - (120u << 23)) >> 20;
-    const uint32_t tiny = weir_f32_bits(weir_f32_from_bits(magnitude) + 0x1p14f) - weir_f32_bits(0x1p14f);
-    uint32_t       narrow = magnitude < 0x3C800000 ? tiny : normal; /* 2^-6 */
+    const uint32_t tiny =
+        weir_f32_bits(weir_f32_from_bits(magnitude) + 0x1p14f) - weir_f32_bits(0x1p14f);
+    uint32_t narrow = magnitude < 0x3C800000 ? tiny : normal; /* 2^-6 */
     narrow = magnitude >= 0x43E00000 ? 0x7E : narrow; /* 448  */
     narrow = magnitude > 0x7F800000 ? 0x7F : narrow;
     return (uint8_t)(narrow | (bits >> 24 & 0x80));
@@ -78,8 +87,9 @@ static inline uint8_t weir_f8_e5m2_from_f32(float value)
 {
     const uint32_t bits = weir_f32_bits(value), magnitude = bits & 0x7FFFFFFF;
     const uint32_t normal = (magnitude + 0xFFFFF + ((magnitude >> 21) & 1) - (112u << 23)) >> 21;
-    const uint32_t tiny = weir_f32_bits(weir_f32_from_bits(magnitude) + 0x1p7f) - weir_f32_bits(0x1p7f);
-    uint32_t       narrow = magnitude < 0x38800000 ? tiny : normal; /* 2^-14 */
+    const uint32_t tiny =
+        weir_f32_bits(weir_f32_from_bits(magnitude) + 0x1p7f) - weir_f32_bits(0x1p7f);
+    uint32_t narrow = magnitude < 0x38800000 ? tiny : normal; /* 2^-14 */
     narrow = magnitude >= 0x47600000 ? 0x7B : narrow; /* 57344 */
     narrow = magnitude > 0x7F800000 ? 0x7F : narrow;
     return (uint8_t)(narrow | (bits >> 24 & 0x80));

@@ -5,33 +5,33 @@
 #include <stdint.h>
 
 /*     name      text      elements  bytes   quantised */
-#define WEIR_DTYPE_MAP(X)                                                                                                                  \
-    X(F32, "f32", 1, 4, false)                                                                                                             \
-    X(F16, "f16", 1, 2, false)                                                                                                             \
-    X(BF16, "bf16", 1, 2, false)                                                                                                           \
-    X(F64, "f64", 1, 8, false)                                                                                                             \
-    X(I8, "i8", 1, 1, false)                                                                                                               \
-    X(I16, "i16", 1, 2, false)                                                                                                             \
-    X(I32, "i32", 1, 4, false)                                                                                                             \
-    X(I64, "i64", 1, 8, false)                                                                                                             \
-    X(U8, "u8", 1, 1, false)                                                                                                               \
-    X(U16, "u16", 1, 2, false)                                                                                                             \
-    X(U32, "u32", 1, 4, false)                                                                                                             \
-    X(U64, "u64", 1, 8, false)                                                                                                             \
-    X(BOOL, "bool", 1, 1, false)                                                                                                           \
-    X(F8_E4M3, "f8_e4m3", 1, 1, false)                                                                                                     \
-    X(F8_E5M2, "f8_e5m2", 1, 1, false)                                                                                                     \
-    X(Q8_0, "q8_0", 32, 34, true)                                                                                                          \
-    X(Q4_0, "q4_0", 32, 18, true)                                                                                                          \
-    X(Q4_1, "q4_1", 32, 20, true)                                                                                                          \
-    X(Q5_0, "q5_0", 32, 22, true)                                                                                                          \
-    X(Q5_1, "q5_1", 32, 24, true)                                                                                                          \
-    X(IQ4_NL, "iq4_nl", 32, 18, true)                                                                                                      \
-    X(IQ4_XS, "iq4_xs", 256, 136, true)                                                                                                    \
-    X(Q2_K, "q2_k", 256, 84, true)                                                                                                         \
-    X(Q3_K, "q3_k", 256, 110, true)                                                                                                        \
-    X(Q4_K, "q4_k", 256, 144, true)                                                                                                        \
-    X(Q5_K, "q5_k", 256, 176, true)                                                                                                        \
+#define WEIR_DTYPE_MAP(X)                                                                          \
+    X(F32, "f32", 1, 4, false)                                                                     \
+    X(F16, "f16", 1, 2, false)                                                                     \
+    X(BF16, "bf16", 1, 2, false)                                                                   \
+    X(F64, "f64", 1, 8, false)                                                                     \
+    X(I8, "i8", 1, 1, false)                                                                       \
+    X(I16, "i16", 1, 2, false)                                                                     \
+    X(I32, "i32", 1, 4, false)                                                                     \
+    X(I64, "i64", 1, 8, false)                                                                     \
+    X(U8, "u8", 1, 1, false)                                                                       \
+    X(U16, "u16", 1, 2, false)                                                                     \
+    X(U32, "u32", 1, 4, false)                                                                     \
+    X(U64, "u64", 1, 8, false)                                                                     \
+    X(BOOL, "bool", 1, 1, false)                                                                   \
+    X(F8_E4M3, "f8_e4m3", 1, 1, false)                                                             \
+    X(F8_E5M2, "f8_e5m2", 1, 1, false)                                                             \
+    X(Q8_0, "q8_0", 32, 34, true)                                                                  \
+    X(Q4_0, "q4_0", 32, 18, true)                                                                  \
+    X(Q4_1, "q4_1", 32, 20, true)                                                                  \
+    X(Q5_0, "q5_0", 32, 22, true)                                                                  \
+    X(Q5_1, "q5_1", 32, 24, true)                                                                  \
+    X(IQ4_NL, "iq4_nl", 32, 18, true)                                                              \
+    X(IQ4_XS, "iq4_xs", 256, 136, true)                                                            \
+    X(Q2_K, "q2_k", 256, 84, true)                                                                 \
+    X(Q3_K, "q3_k", 256, 110, true)                                                                \
+    X(Q4_K, "q4_k", 256, 144, true)                                                                \
+    X(Q5_K, "q5_k", 256, 176, true)                                                                \
     X(Q6_K, "q6_k", 256, 210, true)
 
 typedef enum weir_dtype {
@@ -42,7 +42,7 @@ typedef enum weir_dtype {
 } weir_dtype;
 
 typedef struct weir_dtype_info {
-    const char *name;           /* lower case, as printed and as written in TOML */
+    const char *name; /* lower case, as printed and as written in TOML */
     int32_t     block_elements; /* elements per block; 1 for plain types          */
     int32_t     block_bytes;
     bool        quantised;

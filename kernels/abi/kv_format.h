@@ -47,29 +47,29 @@
 #include "kernels/abi/kv_page.h"
 
 typedef enum weir_kv_scheme {
-    WEIR_KV_PLAIN,   /* a float per value                                                             */
-    WEIR_KV_BLOCK,   /* f16 scale per token and 32 dims                                               */
-    WEIR_KV_FLOAT8,  /* f32 scale per token                                                           */
+    WEIR_KV_PLAIN, /* a float per value                                                             */
+    WEIR_KV_BLOCK, /* f16 scale per token and 32 dims                                               */
+    WEIR_KV_FLOAT8, /* f32 scale per token                                                           */
     WEIR_KV_CHANNEL, /* f16 scale and minimum per dim over the 64 tokens of a page, K and V           */
-    WEIR_KV_KIVI,    /* f16 scale and minimum: K per dim over 32 tokens, V per token over 32 dims     */
-    WEIR_KV_TURBO,   /* f16 scale per token, codes into a book of the row rotated by H D              */
+    WEIR_KV_KIVI, /* f16 scale and minimum: K per dim over 32 tokens, V per token over 32 dims     */
+    WEIR_KV_TURBO, /* f16 scale per token, codes into a book of the row rotated by H D              */
 } weir_kv_scheme;
 
 /*     name      text        bits  scheme  */
-#define WEIR_KV_FORMAT_MAP(X)                                                                                                              \
-    X(F32, "f32", 32, PLAIN)                                                                                                               \
-    X(F16, "f16", 16, PLAIN)                                                                                                               \
-    X(BF16, "bf16", 16, PLAIN)                                                                                                             \
-    X(Q8_0, "q8_0", 8, BLOCK)                                                                                                              \
-    X(Q4_0, "q4_0", 4, BLOCK)                                                                                                              \
-    X(INT8, "int8", 8, CHANNEL)                                                                                                            \
-    X(FP8_E4M3, "fp8_e4m3", 8, FLOAT8)                                                                                                     \
-    X(FP8_E5M2, "fp8_e5m2", 8, FLOAT8)                                                                                                     \
-    X(KIVI2, "kivi2", 2, KIVI)                                                                                                             \
-    X(KIVI4, "kivi4", 4, KIVI)                                                                                                             \
-    X(KIVI8, "kivi8", 8, KIVI)                                                                                                             \
-    X(TURBO2, "turbo2", 2, TURBO)                                                                                                          \
-    X(TURBO3, "turbo3", 3, TURBO)                                                                                                          \
+#define WEIR_KV_FORMAT_MAP(X)                                                                      \
+    X(F32, "f32", 32, PLAIN)                                                                       \
+    X(F16, "f16", 16, PLAIN)                                                                       \
+    X(BF16, "bf16", 16, PLAIN)                                                                     \
+    X(Q8_0, "q8_0", 8, BLOCK)                                                                      \
+    X(Q4_0, "q4_0", 4, BLOCK)                                                                      \
+    X(INT8, "int8", 8, CHANNEL)                                                                    \
+    X(FP8_E4M3, "fp8_e4m3", 8, FLOAT8)                                                             \
+    X(FP8_E5M2, "fp8_e5m2", 8, FLOAT8)                                                             \
+    X(KIVI2, "kivi2", 2, KIVI)                                                                     \
+    X(KIVI4, "kivi4", 4, KIVI)                                                                     \
+    X(KIVI8, "kivi8", 8, KIVI)                                                                     \
+    X(TURBO2, "turbo2", 2, TURBO)                                                                  \
+    X(TURBO3, "turbo3", 3, TURBO)                                                                  \
     X(TURBO4, "turbo4", 4, TURBO)
 
 typedef enum weir_kv_format {
@@ -98,7 +98,7 @@ static inline weir_kv_pair weir_kv_pair_at(weir_kv_pair others, weir_kv_sinks si
 }
 
 enum {
-    WEIR_KV_GROUP = 32,    /* dims or tokens that share a scale */
+    WEIR_KV_GROUP = 32, /* dims or tokens that share a scale */
     WEIR_KV_DIM_MAX = 576, /* MLA's latent rows                 */
     WEIR_KV_TURBO_DIM_MAX = 512,
     WEIR_KV_ALIGNMENT = 64,
@@ -108,7 +108,7 @@ enum {
 static inline int weir_kv_bits(weir_kv_format format)
 {
     switch (format) {
-#define X(name, text, bits, scheme)                                                                                                        \
+#define X(name, text, bits, scheme)                                                                \
     case WEIR_KV_##name: return bits;
         WEIR_KV_FORMAT_MAP(X)
 #undef X
@@ -120,7 +120,7 @@ static inline int weir_kv_bits(weir_kv_format format)
 static inline weir_kv_scheme weir_kv_scheme_of(weir_kv_format format)
 {
     switch (format) {
-#define X(name, text, bits, scheme)                                                                                                        \
+#define X(name, text, bits, scheme)                                                                \
     case WEIR_KV_##name: return WEIR_KV_##scheme;
         WEIR_KV_FORMAT_MAP(X)
 #undef X
@@ -133,7 +133,7 @@ static inline weir_kv_scheme weir_kv_scheme_of(weir_kv_format format)
 static inline const char *weir_kv_format_name(weir_kv_format format)
 {
     switch (format) {
-#define X(name, text, bits, scheme)                                                                                                        \
+#define X(name, text, bits, scheme)                                                                \
     case WEIR_KV_##name: return text;
         WEIR_KV_FORMAT_MAP(X)
 #undef X
@@ -146,7 +146,9 @@ static inline const char *weir_kv_format_name(weir_kv_format format)
 static inline weir_kv_format weir_kv_format_named(const char *name)
 {
     int format = 0;
-    while (format < WEIR_KV_FORMAT_COUNT && strcmp(name, weir_kv_format_name((weir_kv_format)format)) != 0) format++;
+    while (format < WEIR_KV_FORMAT_COUNT &&
+           strcmp(name, weir_kv_format_name((weir_kv_format)format)) != 0)
+        format++;
     return (weir_kv_format)format;
 }
 
@@ -161,20 +163,25 @@ static inline bool weir_kv_needs_open(weir_kv_format format)
 static inline bool weir_kv_is_lossy(weir_kv_format format) { return weir_kv_bits(format) < 16; }
 
 /* NULL, or why rows of `dim` values cannot be kept in this format. */
-static inline const char *weir_kv_format_reject(weir_kv_format format, weir_kv_side side, int64_t dim)
+static inline const char *weir_kv_format_reject(weir_kv_format format, weir_kv_side side,
+                                                int64_t dim)
 {
     if (format < 0 || format >= WEIR_KV_FORMAT_COUNT) return "is no KV format";
     if (dim < 1 || dim > WEIR_KV_DIM_MAX) return "takes head widths from 1 to 576";
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    if (scheme == WEIR_KV_BLOCK && dim % WEIR_KV_GROUP != 0) return "takes head widths that are multiples of 32";
-    if (scheme == WEIR_KV_KIVI && side == WEIR_KV_V && dim % WEIR_KV_GROUP != 0) return "takes value widths that are multiples of 32";
-    if (scheme == WEIR_KV_TURBO && ((dim & (dim - 1)) != 0 || dim < 16 || dim > WEIR_KV_TURBO_DIM_MAX))
+    if (scheme == WEIR_KV_BLOCK && dim % WEIR_KV_GROUP != 0)
+        return "takes head widths that are multiples of 32";
+    if (scheme == WEIR_KV_KIVI && side == WEIR_KV_V && dim % WEIR_KV_GROUP != 0)
+        return "takes value widths that are multiples of 32";
+    if (scheme == WEIR_KV_TURBO &&
+        ((dim & (dim - 1)) != 0 || dim < 16 || dim > WEIR_KV_TURBO_DIM_MAX))
         return "takes head widths that are powers of two from 16 to 512";
     return NULL;
 }
 
 /* The same for pages with sinks among them, in terms of both sides. */
-static inline const char *weir_kv_pages_reject(weir_kv_pair others, weir_kv_sinks sinks, int64_t key_dim, int64_t value_dim)
+static inline const char *weir_kv_pages_reject(weir_kv_pair others, weir_kv_sinks sinks,
+                                               int64_t key_dim, int64_t value_dim)
 {
     const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
     const char        *why = weir_kv_format_reject(others.k, WEIR_KV_K, key_dim);
@@ -187,7 +194,8 @@ static inline const char *weir_kv_pages_reject(weir_kv_pair others, weir_kv_sink
 static inline bool weir_kv_any_open(weir_kv_pair others, weir_kv_sinks sinks)
 {
     const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
-    return weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v) || weir_kv_needs_open(first.k) || weir_kv_needs_open(first.v);
+    return weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v) ||
+           weir_kv_needs_open(first.k) || weir_kv_needs_open(first.v);
 }
 
 /* ---- layout ------------------------------------------------------------------------------------------------------- */
@@ -198,7 +206,10 @@ typedef struct weir_kv_layout {
     int64_t bytes; /* of the part */
 } weir_kv_layout;
 
-static inline int64_t weir_kv_align(int64_t bytes) { return (bytes + WEIR_KV_ALIGNMENT - 1) / WEIR_KV_ALIGNMENT * WEIR_KV_ALIGNMENT; }
+static inline int64_t weir_kv_align(int64_t bytes)
+{
+    return (bytes + WEIR_KV_ALIGNMENT - 1) / WEIR_KV_ALIGNMENT * WEIR_KV_ALIGNMENT;
+}
 
 /* K: 32-bit words per token. */
 static inline int64_t weir_kv_words(int bits, int64_t dim)
@@ -217,13 +228,15 @@ static inline weir_kv_layout weir_kv_layout_k(weir_kv_format format, int64_t dim
 {
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
     const int            bits = weir_kv_bits(format);
-    const int64_t        codes = WEIR_TILE_TOKENS * (scheme == WEIR_KV_PLAIN ? dim * bits / 8 : 4 * weir_kv_words(bits, dim));
-    int64_t              scales = 0, mins = 0;
+    const int64_t        codes = WEIR_TILE_TOKENS *
+                          (scheme == WEIR_KV_PLAIN ? dim * bits / 8 : 4 * weir_kv_words(bits, dim));
+    int64_t scales = 0, mins = 0;
     if (scheme == WEIR_KV_BLOCK) scales = dim / WEIR_KV_GROUP * WEIR_TILE_TOKENS * 2;
     if (scheme == WEIR_KV_FLOAT8) scales = WEIR_TILE_TOKENS * 4;
     if (scheme == WEIR_KV_TURBO) scales = WEIR_TILE_TOKENS * 2;
     if (scheme == WEIR_KV_KIVI || scheme == WEIR_KV_CHANNEL) scales = mins = weir_kv_align(dim * 2);
-    const int64_t once = scheme == WEIR_KV_CHANNEL ? scales + mins : 0, tile = scales + mins - once + weir_kv_align(codes);
+    const int64_t once = scheme == WEIR_KV_CHANNEL ? scales + mins : 0,
+                  tile = scales + mins - once + weir_kv_align(codes);
     const int64_t step = once > 0 ? 0 : tile;
     return (weir_kv_layout){ .scales = 0,
                              .mins = scales,
@@ -242,7 +255,8 @@ static inline weir_kv_layout weir_kv_layout_v(weir_kv_format format, int64_t dim
     if (scheme == WEIR_KV_BLOCK || scheme == WEIR_KV_KIVI) step = dim / WEIR_KV_GROUP * 2;
     if (scheme == WEIR_KV_FLOAT8) step = 4;
     if (scheme == WEIR_KV_TURBO) step = 2;
-    const int64_t scales = weir_kv_align(scheme == WEIR_KV_CHANNEL ? dim * 2 : WEIR_PAGE_TOKENS * step);
+    const int64_t scales =
+        weir_kv_align(scheme == WEIR_KV_CHANNEL ? dim * 2 : WEIR_PAGE_TOKENS * step);
     const int64_t codes = scheme == WEIR_KV_KIVI || scheme == WEIR_KV_CHANNEL ? 2 * scales : scales;
     return (weir_kv_layout){ .scales = 0,
                              .mins = scales,
@@ -253,7 +267,8 @@ static inline weir_kv_layout weir_kv_layout_v(weir_kv_format format, int64_t dim
                              .bytes = codes + weir_kv_align(WEIR_PAGE_TOKENS * row) };
 }
 
-static inline weir_kv_layout weir_kv_layout_of(weir_kv_format format, weir_kv_side side, int64_t dim)
+static inline weir_kv_layout weir_kv_layout_of(weir_kv_format format, weir_kv_side side,
+                                               int64_t dim)
 {
     return side == WEIR_KV_K ? weir_kv_layout_k(format, dim) : weir_kv_layout_v(format, dim);
 }
@@ -264,9 +279,13 @@ static inline int64_t weir_kv_part_bytes(weir_kv_format format, weir_kv_side sid
 }
 
 /* Where the V part begins. The widths were accepted by weir_kv_format_reject: nothing here overflows. */
-static inline int64_t weir_kv_v_part(weir_kv_format k_format, int64_t key_dim) { return weir_kv_part_bytes(k_format, WEIR_KV_K, key_dim); }
+static inline int64_t weir_kv_v_part(weir_kv_format k_format, int64_t key_dim)
+{
+    return weir_kv_part_bytes(k_format, WEIR_KV_K, key_dim);
+}
 
-static inline int64_t weir_kv_bytes(weir_kv_format k_format, weir_kv_format v_format, int64_t key_dim, int64_t value_dim)
+static inline int64_t weir_kv_bytes(weir_kv_format k_format, weir_kv_format v_format,
+                                    int64_t key_dim, int64_t value_dim)
 {
     return weir_kv_v_part(k_format, key_dim) + weir_kv_part_bytes(v_format, WEIR_KV_V, value_dim);
 }
@@ -277,10 +296,12 @@ static inline int64_t weir_kv_open_v_part(weir_kv_format k_format, int64_t key_d
     return weir_kv_needs_open(k_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_K, key_dim) : 0;
 }
 
-static inline int64_t weir_kv_open_bytes(weir_kv_format k_format, weir_kv_format v_format, int64_t key_dim, int64_t value_dim)
+static inline int64_t weir_kv_open_bytes(weir_kv_format k_format, weir_kv_format v_format,
+                                         int64_t key_dim, int64_t value_dim)
 {
     return weir_kv_open_v_part(k_format, key_dim) +
-           (weir_kv_needs_open(v_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_V, value_dim) : 0);
+           (weir_kv_needs_open(v_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_V, value_dim)
+                                         : 0);
 }
 
 /* What is coded of a value: a NaN counts as 0 and the rest is held within f16's finite range, so that one bad element cannot spoil the scale
@@ -313,4 +334,5 @@ static inline float weir_kv_orthonormal(int64_t dim)
 /* Lloyd-Max centroids of the standard normal, the positive half; code 2^(bits-1) + i is centroid i, code 2^(bits-1) - 1 - i its negative. */
 #define WEIR_KV_BOOK2 0.452780f, 1.510418f
 #define WEIR_KV_BOOK3 0.245094f, 0.756005f, 1.343909f, 2.151946f
-#define WEIR_KV_BOOK4 0.128395f, 0.388048f, 0.656759f, 0.942340f, 1.256231f, 1.618046f, 2.069017f, 2.732590f
+#define WEIR_KV_BOOK4                                                                              \
+    0.128395f, 0.388048f, 0.656759f, 0.942340f, 1.256231f, 1.618046f, 2.069017f, 2.732590f

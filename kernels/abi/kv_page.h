@@ -11,7 +11,10 @@
 enum { WEIR_PAGE_TOKENS = 64, WEIR_TILE_TOKENS = 32 };
 
 /* Element offsets inside a page. */
-static inline int64_t weir_page_k_tile(int64_t token, int64_t key_dim) { return token / WEIR_TILE_TOKENS * key_dim * WEIR_TILE_TOKENS; }
+static inline int64_t weir_page_k_tile(int64_t token, int64_t key_dim)
+{
+    return token / WEIR_TILE_TOKENS * key_dim * WEIR_TILE_TOKENS;
+}
 static inline int64_t weir_page_k(int64_t token, int64_t dim, int64_t key_dim)
 {
     return weir_page_k_tile(token, key_dim) + dim * WEIR_TILE_TOKENS + token % WEIR_TILE_TOKENS;

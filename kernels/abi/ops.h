@@ -34,24 +34,33 @@ typedef enum weir_op {
     WEIR_OP_COUNT
 } weir_op;
 
-typedef enum weir_backend { WEIR_BACKEND_REF, WEIR_BACKEND_OMP, WEIR_BACKEND_X86, WEIR_BACKEND_ONEDNN, WEIR_BACKEND_CUDA } weir_backend;
+typedef enum weir_backend {
+    WEIR_BACKEND_REF,
+    WEIR_BACKEND_OMP,
+    WEIR_BACKEND_X86,
+    WEIR_BACKEND_ONEDNN,
+    WEIR_BACKEND_CUDA
+} weir_backend;
 
 /* ---- weights ---------------------------------------------------------------------------------------------- */
 typedef enum weir_layout {
-    WEIR_LAYOUT_ROWS,   /* as in the file: n_out rows of n_in elements of `dtype`                                          */
-    WEIR_LAYOUT_TILES,  /* quantised, repacked for the dot kernels: kernels/x86/tiles.h                                     */
+    WEIR_LAYOUT_ROWS, /* as in the file: n_out rows of n_in elements of `dtype`                                          */
+    WEIR_LAYOUT_TILES, /* quantised, repacked for the dot kernels: kernels/x86/tiles.h                                     */
     WEIR_LAYOUT_ONEDNN, /* f32 or bf16 in the blocks of oneDNN's packed kernels: kernels/onednn/weight.h                    */
-    WEIR_LAYOUT_DENSE,  /* f32, bf16 or f16 in panels, where oneDNN has none: kernels/x86/dense.h                           */
-    WEIR_LAYOUT_CUDA,   /* for a GPU: rows of elements, or of codes with their scales apart: kernels/cuda/weight.h          */
+    WEIR_LAYOUT_DENSE, /* f32, bf16 or f16 in panels, where oneDNN has none: kernels/x86/dense.h                           */
+    WEIR_LAYOUT_CUDA, /* for a GPU: rows of elements, or of codes with their scales apart: kernels/cuda/weight.h          */
 } weir_layout;
 
 /* A matrix [n_out, n_in] in the layout of the kernel that will read it. `data` is owned by the model's weight memory. */
 typedef struct weir_weight {
     const void *data;
-    void       *packed_state; /* layout-private: oneDNN primitives; NULL otherwise                                         */
-    size_t      bytes;        /* of data                                                                                    */
-    int64_t     n_out, n_in;
-    weir_dtype  dtype;        /* ROWS, TILES, CUDA: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16            */
+    void *
+        packed_state; /* layout-private: oneDNN primitives; NULL otherwise                                         */
+    size_t
+        bytes; /* of data                                                                                    */
+    int64_t n_out, n_in;
+    weir_dtype
+        dtype; /* ROWS, TILES, CUDA: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16            */
     weir_layout layout;
 } weir_weight;
 
@@ -73,10 +82,11 @@ typedef struct weir_embed_args {
  * errors : EINVAL if dim <= 0                                                                                                  */
 typedef struct weir_rmsnorm_args {
     float       *dst, *src;
-    const float *weight, *add;                        /* add: NULL or [n_rows, dim] with add_stride, only with n_groups == 1  */
-    int64_t      n_rows, n_groups, dim;
-    int64_t      dst_stride, dst_group_stride, src_stride, src_group_stride, add_stride;
-    float        eps;
+    const float *weight,
+        *add; /* add: NULL or [n_rows, dim] with add_stride, only with n_groups == 1  */
+    int64_t n_rows, n_groups, dim;
+    int64_t dst_stride, dst_group_stride, src_stride, src_group_stride, add_stride;
+    float   eps;
 } weir_rmsnorm_args;
 
 /* dst[r,:] = weight[:] * src[r,:] / sqrt(mean(src[r,:]^2) + eps) * silu(gate[r,:])      (Gated DeltaNet's output norm)
@@ -147,16 +157,19 @@ typedef struct weir_add_args {
  * head lives in pages[i * page_stride + p / 64] at token p % 64. Heads that keep different numbers of rows are segments with the same rows and their
  * own n_past: any cut of the heads gives the bits of one segment, and a segment touches nothing of other heads.                                     */
 typedef struct weir_kv_segment {
-    void *const *pages; /* [heads of the range, page_stride], see kernels/abi/kv_page.h                                   */
-    int64_t      page_stride; /* entries between heads                                                                         */
-    int32_t      first_row, n_rows, n_past;
+    void *const *
+        pages; /* [heads of the range, page_stride], see kernels/abi/kv_page.h                                   */
+    int64_t
+        page_stride; /* entries between heads                                                                         */
+    int32_t first_row, n_rows, n_past;
     /* [heads of the range, open_stride]: the open rows of pages n_past / 64, n_past / 64 + 1, ... (kernels/abi/kv_format.h), for formats that need
      * them; NULL otherwise, and NULL entries where a page is only read closed                                                    */
     void *const *open_pages;
     int64_t      open_stride;
     int32_t      first_head, n_heads;
-    float       *logits; /* [query heads of the range, logits_stride] or NULL: kept by attention, read by attention_mass            */
-    int64_t      logits_stride; /* >= n_past + n_rows */
+    float *
+        logits; /* [query heads of the range, logits_stride] or NULL: kept by attention, read by attention_mass            */
+    int64_t logits_stride; /* >= n_past + n_rows */
 } weir_kv_segment;
 
 static inline int64_t weir_kv_segment_heads(const weir_kv_segment *segment, int64_t n_kv_heads)
@@ -169,7 +182,8 @@ static inline bool weir_kv_segment_is_sound(const weir_kv_segment *segment, int6
     return segment->first_head >= 0 && segment->n_heads >= 0 &&
            segment->first_head + weir_kv_segment_heads(segment, n_kv_heads) <= n_kv_heads;
 }
-static inline bool weir_kv_segments_are_sound(const weir_kv_segment *segments, int64_t n_segments, int64_t n_kv_heads)
+static inline bool weir_kv_segments_are_sound(const weir_kv_segment *segments, int64_t n_segments,
+                                              int64_t n_kv_heads)
 {
     for (int64_t s = 0; s < n_segments; s++)
         if (!weir_kv_segment_is_sound(segments + s, n_kv_heads)) return false;
@@ -226,10 +240,13 @@ typedef struct weir_kv_compact_args {
 static inline const char *weir_kv_compact_reject(const weir_kv_compact_args *args)
 {
     const weir_kv_pair others = { args->k_format, args->v_format };
-    const char *const  why = weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
+    const char *const  why =
+        weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
-    if (weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v)) return "codes a page as a whole: its rows cannot be moved";
-    if (args->sinks.n_pages > 0 && (weir_kv_needs_open(args->sinks.pair.k) || weir_kv_needs_open(args->sinks.pair.v)))
+    if (weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v))
+        return "codes a page as a whole: its rows cannot be moved";
+    if (args->sinks.n_pages > 0 &&
+        (weir_kv_needs_open(args->sinks.pair.k) || weir_kv_needs_open(args->sinks.pair.v)))
         return "codes a page as a whole: its rows cannot be moved";
     return NULL;
 }
@@ -243,7 +260,9 @@ static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
             if (first < 0) return false;
             for (int32_t i = first; i < segment->n_keep[g]; i++) {
                 if (keep[i] < i || (i > first && keep[i] <= keep[i - 1])) return false;
-                if (keep[i] / WEIR_PAGE_TOKENS >= args->sinks.n_pages && i / WEIR_PAGE_TOKENS < args->sinks.n_pages) return false;
+                if (keep[i] / WEIR_PAGE_TOKENS >= args->sinks.n_pages &&
+                    i / WEIR_PAGE_TOKENS < args->sinks.n_pages)
+                    return false;
             }
         }
     return true;
@@ -257,13 +276,14 @@ static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
  * order  : a slot's product does not depend on which others are asked for
  * errors : EUNSUPPORTED if the format does not take the width, or for lengths where turbo's codes hide the pairs                       */
 typedef struct weir_key_products_args {
-    float                 *out;
-    const float           *vectors, *lengths;
-    const weir_kv_segment *rows; /* of one head; its first_row, first_head and logits are not looked at */
-    int64_t                n_vectors, out_stride, key_dim, n_pairs;
-    weir_kv_format         k_format;
-    weir_kv_sinks          sinks; /* V's format is not looked at */
-    bool                   is_interleaved;
+    float       *out;
+    const float *vectors, *lengths;
+    const weir_kv_segment
+                  *rows; /* of one head; its first_row, first_head and logits are not looked at */
+    int64_t        n_vectors, out_stride, key_dim, n_pairs;
+    weir_kv_format k_format;
+    weir_kv_sinks  sinks; /* V's format is not looked at */
+    bool           is_interleaved;
 } weir_key_products_args;
 
 static inline const char *weir_key_products_reject(const weir_key_products_args *args)
@@ -272,13 +292,17 @@ static inline const char *weir_key_products_reject(const weir_key_products_args 
     const char          *why = weir_kv_format_reject(args->k_format, WEIR_KV_K, args->key_dim);
     if (!why) why = weir_kv_format_reject(first, WEIR_KV_K, args->key_dim);
     if (why) return why;
-    const bool is_turbo = weir_kv_scheme_of(args->k_format) == WEIR_KV_TURBO || weir_kv_scheme_of(first) == WEIR_KV_TURBO;
-    return args->lengths && is_turbo ? "turbo's codes are of rotated keys: their pairs have no lengths" : NULL;
+    const bool is_turbo = weir_kv_scheme_of(args->k_format) == WEIR_KV_TURBO ||
+                          weir_kv_scheme_of(first) == WEIR_KV_TURBO;
+    return args->lengths && is_turbo
+               ? "turbo's codes are of rotated keys: their pairs have no lengths"
+               : NULL;
 }
 static inline bool weir_key_products_is_sound(const weir_key_products_args *args)
 {
-    return args->n_vectors >= 0 && args->n_pairs >= 0 && 2 * args->n_pairs <= args->key_dim && args->rows->n_past >= 0 &&
-           args->rows->n_rows >= 0 && args->rows->n_rows <= INT32_MAX - WEIR_TILE_TOKENS - args->rows->n_past &&
+    return args->n_vectors >= 0 && args->n_pairs >= 0 && 2 * args->n_pairs <= args->key_dim &&
+           args->rows->n_past >= 0 && args->rows->n_rows >= 0 &&
+           args->rows->n_rows <= INT32_MAX - WEIR_TILE_TOKENS - args->rows->n_past &&
            args->out_stride >= args->rows->n_rows;
 }
 
@@ -330,15 +354,16 @@ typedef struct weir_attention_mass_segment {
     weir_kv_segment rows;
     float          *mass, *below, *last;
     int64_t         stride;
-    int32_t         first_slot, end_slot; /* first_slot: a page's first; end_slot: 0 or past the last one: to the end */
+    int32_t         first_slot,
+        end_slot; /* first_slot: a page's first; end_slot: 0 or past the last one: to the end */
 } weir_attention_mass_segment;
 typedef struct weir_attention_mass_args {
     const float                       *q, *lse;
     const weir_attention_mass_segment *segments;
-    int64_t                            n_segments, n_heads, n_kv_heads, key_dim, q_stride, q_head_stride;
-    float                              scale;
-    weir_kv_format                     k_format;
-    weir_kv_sinks                      sinks; /* V's format is not looked at */
+    int64_t        n_segments, n_heads, n_kv_heads, key_dim, q_stride, q_head_stride;
+    float          scale;
+    weir_kv_format k_format;
+    weir_kv_sinks  sinks; /* V's format is not looked at */
 } weir_attention_mass_args;
 
 static inline bool weir_attention_mass_from_logits(const weir_attention_mass_segment *segment)
@@ -353,7 +378,8 @@ static inline int64_t weir_attention_mass_end(const weir_attention_mass_segment 
 }
 static inline bool weir_attention_mass_needs_open(const weir_attention_mass_args *args)
 {
-    return weir_kv_needs_open(args->k_format) || (args->sinks.n_pages > 0 && weir_kv_needs_open(args->sinks.pair.k));
+    return weir_kv_needs_open(args->k_format) ||
+           (args->sinks.n_pages > 0 && weir_kv_needs_open(args->sinks.pair.k));
 }
 /* Of the rest no kernel has to ask; on the host. */
 static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *args)
@@ -361,13 +387,18 @@ static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0) return false;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_attention_mass_segment *const segment = args->segments + s;
-        const int64_t                            n_slots = (int64_t)segment->rows.n_past + segment->rows.n_rows;
+        const int64_t n_slots = (int64_t)segment->rows.n_past + segment->rows.n_rows;
         if (!weir_kv_segment_is_sound(&segment->rows, args->n_kv_heads)) return false;
         if (segment->rows.n_rows <= 0) continue;
-        if (segment->rows.n_past < 0 || n_slots > INT32_MAX - WEIR_TILE_TOKENS || segment->stride < n_slots) return false;
-        if (segment->first_slot < 0 || segment->first_slot % WEIR_PAGE_TOKENS != 0 || segment->end_slot < 0) return false;
-        if (weir_attention_mass_from_logits(segment) ? segment->rows.logits_stride < n_slots
-                                                     : weir_attention_mass_needs_open(args) && !segment->rows.open_pages)
+        if (segment->rows.n_past < 0 || n_slots > INT32_MAX - WEIR_TILE_TOKENS ||
+            segment->stride < n_slots)
+            return false;
+        if (segment->first_slot < 0 || segment->first_slot % WEIR_PAGE_TOKENS != 0 ||
+            segment->end_slot < 0)
+            return false;
+        if (weir_attention_mass_from_logits(segment)
+                ? segment->rows.logits_stride < n_slots
+                : weir_attention_mass_needs_open(args) && !segment->rows.open_pages)
             return false;
     }
     return true;
@@ -375,8 +406,10 @@ static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *
 
 /* One sequence's rows for the recurrent mixers; state memory belongs to the sequence and is updated in place. */
 typedef struct weir_recurrent_segment {
-    float  *conv_history; /* [n_taps - 1, C], oldest first: raw inputs before the convolution                                   */
-    float  *state; /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule                               */
+    float *
+        conv_history; /* [n_taps - 1, C], oldest first: raw inputs before the convolution                                   */
+    float *
+        state; /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule                               */
     int32_t first_row, n_rows;
 } weir_recurrent_segment;
 
@@ -403,8 +436,8 @@ typedef struct weir_gated_delta_rule_args {
     float                        *out;
     const float                  *q, *k, *v, *a, *b, *a_neg, *dt_bias;
     const weir_recurrent_segment *segments;
-    int64_t                       n_segments, n_k_heads, n_v_heads, key_dim, value_dim, qkv_stride, ab_stride;
-    bool                          tiled_heads;
+    int64_t n_segments, n_k_heads, n_v_heads, key_dim, value_dim, qkv_stride, ab_stride;
+    bool    tiled_heads;
 } weir_gated_delta_rule_args;
 
 /* Differential attention (Ye et al. 2024; CoDA-GQA-L): every query head asks twice, as it is (signal) and turned by angles of its own (noise), and both
@@ -466,7 +499,7 @@ typedef struct weir_kernel {
     weir_op      op;
     weir_backend backend;
     const char  *name; /* "omp.rmsnorm.v4": what --explain prints and [kernels] may pin     */
-    double       atol, rtol; /* allowed error against ref: |x - ref| <= atol + rtol * |ref|          */
+    double atol, rtol; /* allowed error against ref: |x - ref| <= atol + rtol * |ref|          */
     /* NULL = accepts; otherwise a static reason such as "needs AVX-512". Pure. */
     const char *(*reject)(const weir_caps *caps, const void *args);
     size_t (*scratch)(const void *args); /* bytes; NULL = none */

@@ -12,7 +12,8 @@ typedef struct weir_share {
 
 static inline weir_share weir_share_of(int64_t n)
 {
-    const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num(), each = n / threads, rest = n % threads;
+    const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num(),
+                  each = n / threads, rest = n % threads;
     const int64_t first = thread * each + (thread < rest ? thread : rest);
     return (weir_share){ first, first + each + (thread < rest) };
 }

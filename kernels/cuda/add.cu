@@ -34,15 +34,18 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     const int64_t n = args.n_rows * (args.dim / kVector);
     if (n <= 0) return WEIR_OK;
     if (n > (int64_t)INT32_MAX * kThreads) return WEIR_EINVAL;
-    WEIR_LAUNCH(add, blocks_for(n, kThreads), kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream), args, n);
+    WEIR_LAUNCH(add, blocks_for(n, kThreads), kThreads, 0,
+                static_cast<cudaStream_t>(context->cuda_stream), args, n);
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 
-}  // namespace weir_cuda_add
+} // namespace weir_cuda_add
 
 /* Tolerance: one rounding, the same one: exact. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_add;
-const weir_kernel        weir_kernel_cuda_add = { WEIR_OP_ADD, WEIR_BACKEND_CUDA,     "cuda.add", 0.0,
-                                                  0.0,         weir_cuda_add::reject, nullptr,    weir_cuda_add::run };
+const weir_kernel        weir_kernel_cuda_add = { WEIR_OP_ADD, WEIR_BACKEND_CUDA,
+                                                  "cuda.add",  0.0,
+                                                  0.0,         weir_cuda_add::reject,
+                                                  nullptr,     weir_cuda_add::run };
 }

@@ -24,8 +24,9 @@ namespace weir_cuda_attention {
 /* ---- softmax ---------------------------------------------------------------------------------------------------------------------- */
 /* Scores in units of the exponent, what a row does not see as nothing, and the highest of each row. */
 template <class S>
-__device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float (&highest)[2], const Rows &rows, int32_t position,
-                                            int32_t window, const Lane &lane)
+__device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float (&highest)[2],
+                                            const Rows &rows, int32_t position, int32_t window,
+                                            const Lane &lane)
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) {
@@ -46,21 +47,26 @@ __device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float 
 /* ---- splits ---------------------------------------------------------------------------------------------------------------------- */
 /* All tiles of a split that any of the block's rows sees: maximum, sum and value of each row over them. */
 template <class S>
-__device__ __forceinline__ void walk_split(char *shared, const Memory &m, const Call &call, const Unit &unit, int32_t split, Rows &rows,
-                                           float (&value)[S::kPairs][2][4], float (&sum)[4], const Lane &lane)
+__device__ __forceinline__ void
+walk_split(char *shared, const Memory &m, const Call &call, const Unit &unit, int32_t split,
+           Rows &rows, float (&value)[S::kPairs][2][4], float (&sum)[4], const Lane &lane)
 {
     const int32_t first_own = unit.segment->n_past + unit.first_row / call.group;
     const int32_t last_own = unit.segment->n_past + (unit.first_row + unit.n_rows - 1) / call.group;
-    const int32_t seen = first_own >= call.window ? (first_own - call.window + 1) / kTile * kTile : 0;
-    const int32_t begin = max(seen, split * kSplit), end = min(last_own, split * kSplit + kSplit - 1) + 1;
-    const int     n_tiles = end > begin ? (end - begin + kTile - 1) / kTile : 0, key_dim = (int)call.args.key_dim,
-              value_dim = (int)call.args.value_dim;
-    int          unit_of_values[2] = { 0, 0 };
-    float *const maxima = reinterpret_cast<float *>(shared + m.maxima), *const weights = reinterpret_cast<float *>(shared + m.weights);
-    const int own = lane.r * 16 + lane.g;
+    const int32_t seen =
+        first_own >= call.window ? (first_own - call.window + 1) / kTile * kTile : 0;
+    const int32_t begin = max(seen, split * kSplit),
+                  end = min(last_own, split * kSplit + kSplit - 1) + 1;
+    const int n_tiles = end > begin ? (end - begin + kTile - 1) / kTile : 0,
+              key_dim = (int)call.args.key_dim, value_dim = (int)call.args.value_dim;
+    int                 unit_of_values[2] = { 0, 0 };
+    float *const        maxima = reinterpret_cast<float *>(shared + m.maxima),
+                 *const weights = reinterpret_cast<float *>(shared + m.weights);
+    const int           own = lane.r * 16 + lane.g;
     if (threadIdx.x < kSplit / kPage) {
         const int32_t page = split * (kSplit / kPage) + (int32_t)threadIdx.x;
-        if (page >= begin / kPage && page * kPage < end) reinterpret_cast<const char **>(shared + m.pages)[threadIdx.x] = unit.pages[page];
+        if (page >= begin / kPage && page * kPage < end)
+            reinterpret_cast<const char **>(shared + m.pages)[threadIdx.x] = unit.pages[page];
     }
     __syncthreads(); /* the split before has been used, pages are known */
 #pragma unroll
@@ -86,7 +92,8 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
         float         score[S::kTiles][4], weight[4][4], highest[2], decay[2];
         weir_cuda::copy_wait<2 * S::kStages - 2>();
         __syncthreads(); /* K is there, V of the tile before has been used */
-        if (next < n_tiles) copy_values<S>(shared, m, call, begin + next * kTile, next % S::kStages);
+        if (next < n_tiles)
+            copy_values<S>(shared, m, call, begin + next * kTile, next % S::kStages);
         weir_cuda::copy_commit();
         if (S::Format::kIsCoded) {
             expand_keys<S>(shared, m, key_dim, stage);
@@ -94,16 +101,20 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
         }
         score_tile<S>(score, shared, m, key_dim, stage, lane);
         mask_scores<S>(score, highest, rows, position, call.window, lane);
-        if (S::kC > 1 && lane.t == 0) maxima[own * S::kC + lane.c] = highest[0], maxima[(own + 8) * S::kC + lane.c] = highest[1];
+        if (S::kC > 1 && lane.t == 0)
+            maxima[own * S::kC + lane.c] = highest[0],
+                                 maxima[(own + 8) * S::kC + lane.c] = highest[1];
         __syncthreads(); /* K has been used, the maxima are there */
-        if (j + S::kStages < n_tiles) copy_keys<S>(shared, m, call, begin + (j + S::kStages) * kTile, stage);
+        if (j + S::kStages < n_tiles)
+            copy_keys<S>(shared, m, call, begin + (j + S::kStages) * kTile, stage);
         weir_cuda::copy_commit();
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float maximum = fmaxf(rows.maximum[h], highest[h]);
             if (S::kC > 1) {
 #pragma unroll
-                for (int c = 0; c < S::kC; c++) maximum = fmaxf(maximum, maxima[(own + h * 8) * S::kC + c]);
+                for (int c = 0; c < S::kC; c++)
+                    maximum = fmaxf(maximum, maxima[(own + h * 8) * S::kC + c]);
             }
             decay[h] = exp2f(rows.maximum[h] - maximum);
             rows.maximum[h] = maximum;
@@ -111,7 +122,9 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
             for (int n = 0; n < S::kTiles; n++)
 #pragma unroll
                 for (int i = h * 2; i < h * 2 + 2; i++)
-                    score[n][i] = score[n][i] == kNothing ? 0.0f : exp2f(score[n][i] - maximum) * S::Parts::kWeights;
+                    score[n][i] = score[n][i] == kNothing
+                                      ? 0.0f
+                                      : exp2f(score[n][i] - maximum) * S::Parts::kWeights;
             sum[h * 2] *= decay[h], sum[h * 2 + 1] *= decay[h];
 #pragma unroll
             for (int n = 0; n < S::kPairs; n++)
@@ -120,7 +133,8 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
             if (S::kC > 1) {
 #pragma unroll
                 for (int n = 0; n < S::kTiles; n++)
-                    *reinterpret_cast<float2 *>(weights + (own + h * 8) * kWeightStride + (lane.c * S::kTiles + n) * 8 + lane.t * 2) =
+                    *reinterpret_cast<float2 *>(weights + (own + h * 8) * kWeightStride +
+                                                (lane.c * S::kTiles + n) * 8 + lane.t * 2) =
                         make_float2(score[n][h * 2], score[n][h * 2 + 1]);
             }
         }
@@ -134,16 +148,20 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
         for (int n = 0; n < 4; n++)
 #pragma unroll
             for (int h = 0; h < 2; h++) {
-                const float2 pair = S::kC == 1
-                                        ? make_float2(score[n % S::kTiles][h * 2], score[n % S::kTiles][h * 2 + 1])
-                                        : *reinterpret_cast<const float2 *>(weights + (own + h * 8) * kWeightStride + n * 8 + lane.t * 2);
+                const float2 pair =
+                    S::kC == 1
+                        ? make_float2(score[n % S::kTiles][h * 2], score[n % S::kTiles][h * 2 + 1])
+                        : *reinterpret_cast<const float2 *>(
+                              weights + (own + h * 8) * kWeightStride + n * 8 + lane.t * 2);
                 weight[n][h * 2] = pair.x, weight[n][h * 2 + 1] = pair.y;
             }
         add_values<S>(value, sum, unit_of_values, weight, shared, m, value_dim, stage, lane);
     }
     weir_cuda::copy_wait<0>();
-    const float back = 1.0f / S::Parts::kWeights, value_back[2] = { back * __uint_as_float((uint32_t)(127 + unit_of_values[0]) << 23),
-                                                                    back * __uint_as_float((uint32_t)(127 + unit_of_values[1]) << 23) };
+    const float back = 1.0f / S::Parts::kWeights,
+                value_back[2] = { back * __uint_as_float((uint32_t)(127 + unit_of_values[0]) << 23),
+                                  back *
+                                      __uint_as_float((uint32_t)(127 + unit_of_values[1]) << 23) };
 #pragma unroll
     for (int i = 0; i < 4; i++) sum[i] *= back;
 #pragma unroll
@@ -154,40 +172,54 @@ __device__ __forceinline__ void walk_split(char *shared, const Memory &m, const 
 
 /* Of the thread's row h: where its partial of this split lies. */
 template <class S>
-__device__ __forceinline__ void store_partial(const Call &call, const Unit &unit, const Rows &rows, const float (&value)[S::kPairs][2][4],
+__device__ __forceinline__ void store_partial(const Call &call, const Unit &unit, const Rows &rows,
+                                              const float (&value)[S::kPairs][2][4],
                                               const float (&sum)[4], int h, const Lane &lane)
 {
     const int32_t row = unit.first_row + lane.r * 16 + lane.g + h * 8;
-    const int64_t index = (int64_t)(row / call.group) * unit.n_query_heads + unit.table * call.group + row % call.group;
-    float *const  partial = unit.partials + (index * unit.plan_n_splits + unit.first_split - unit.plan_first_split) * total_floats(call);
+    const int64_t index = (int64_t)(row / call.group) * unit.n_query_heads +
+                          unit.table * call.group + row % call.group;
+    float *const partial =
+        unit.partials + (index * unit.plan_n_splits + unit.first_split - unit.plan_first_split) *
+                            total_floats(call);
     if (lane.t == 0 && lane.c == 0) partial[0] = rows.maximum[h], partial[1] = sum[h * 2];
 #pragma unroll
     for (int n = 0; n < S::kPairs; n++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const int d = (n * S::kC + lane.c) * 16 + i * 8 + lane.t * 2;
-            if (d < call.args.value_dim) partial[2 + d] = value[n][i][h * 2], partial[3 + d] = value[n][i][h * 2 + 1];
+            if (d < call.args.value_dim)
+                partial[2 + d] = value[n][i][h * 2], partial[3 + d] = value[n][i][h * 2 + 1];
         }
 }
 
 /* Joins a split with the total of the thread's row h, whose values lie in the carry before the first split, and then where they go in the end. */
 template <class S>
-__device__ __forceinline__ void join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[S::kPairs][2][4],
-                                           const float (&sum)[4], int h, bool is_first, bool is_end, const Lane &lane)
+__device__ __forceinline__ void
+join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[S::kPairs][2][4],
+           const float (&sum)[4], int h, bool is_first, bool is_end, const Lane &lane)
 {
-    const int32_t row = unit.first_row + lane.r * 16 + lane.g + h * 8, token = unit.segment->first_row + row / call.group;
-    const int64_t head = (int64_t)unit.head * call.group + row % call.group, index = token * call.args.n_heads + head;
-    float *const  carry = call.args.carry ? call.args.carry + index * total_floats(call) : nullptr;
-    float *const  to = call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim : carry + 2;
-    const float  *from = is_first && carry ? carry + 2 : to;
-    const Join    join = join_of(rows.total_maximum[h], rows.total_sum[h], rows.maximum[h], sum[h * 2]);
-    const float   scale = is_end && call.is_last ? 1.0f / join.sum : 1.0f;
+    const int32_t row = unit.first_row + lane.r * 16 + lane.g + h * 8,
+                  token = unit.segment->first_row + row / call.group;
+    const int64_t head = (int64_t)unit.head * call.group + row % call.group,
+                  index = token * call.args.n_heads + head;
+    float *const carry = call.args.carry ? call.args.carry + index * total_floats(call) : nullptr;
+    float *const to =
+        call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim
+                     : carry + 2;
+    const float *from = is_first && carry ? carry + 2 : to;
+    const Join   join =
+        join_of(rows.total_maximum[h], rows.total_sum[h], rows.maximum[h], sum[h * 2]);
+    const float scale = is_end && call.is_last ? 1.0f / join.sum : 1.0f;
 #pragma unroll
     for (int n = 0; n < S::kPairs; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int d = (n * S::kC + lane.c) * 16 + i / 2 * 8 + lane.t * 2 + i % 2;
-            if (d < call.args.value_dim) to[d] = joined(join, join.is_first ? 0.0f : from[d], value[n][i / 2][h * 2 + i % 2]) * scale;
+            if (d < call.args.value_dim)
+                to[d] =
+                    joined(join, join.is_first ? 0.0f : from[d], value[n][i / 2][h * 2 + i % 2]) *
+                    scale;
         }
     rows.total_maximum[h] = join.maximum, rows.total_sum[h] = join.sum;
     if (!is_end || lane.t != 0 || lane.c != 0) return;
@@ -212,14 +244,19 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
         rows.last[h] = i < unit.n_rows ? unit.segment->n_past + row / call.group : -1;
         rows.total_maximum[h] = kNothing, rows.total_sum[h] = 0.0f;
         if (i >= unit.n_rows || !call.args.carry || call.first_split == 0) continue;
-        const int64_t token = unit.segment->first_row + row / call.group, head = (int64_t)unit.head * call.group + row % call.group;
-        const float  *carry = call.args.carry + (token * call.args.n_heads + head) * total_floats(call);
+        const int64_t token = unit.segment->first_row + row / call.group,
+                      head = (int64_t)unit.head * call.group + row % call.group;
+        const float *carry =
+            call.args.carry + (token * call.args.n_heads + head) * total_floats(call);
         rows.total_maximum[h] = carry[0], rows.total_sum[h] = carry[1];
     }
     __syncthreads();
 #pragma unroll
-    for (int h = 0; h < 2; h++) rows.factor[h] = reinterpret_cast<const float *>(shared + m.factors)[lane.r * 16 + lane.g + h * 8];
-    for (int32_t i = 0; i < max(unit.n_splits, 1); i++) { /* a call without splits hands the total on */
+    for (int h = 0; h < 2; h++)
+        rows.factor[h] =
+            reinterpret_cast<const float *>(shared + m.factors)[lane.r * 16 + lane.g + h * 8];
+    for (int32_t i = 0; i < max(unit.n_splits, 1);
+         i++) { /* a call without splits hands the total on */
         const int32_t split = unit.n_splits > 0 ? unit.first_split + i : INT32_MAX / kSplit - 1;
         walk_split<S>(shared, m, call, unit, split, rows, value, sum, lane);
 #pragma unroll
@@ -228,14 +265,17 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
             if (unit.is_apart)
                 store_partial<S>(call, unit, rows, value, sum, h, lane);
             else
-                join_split<S>(call, unit, rows, value, sum, h, i == 0, i + 1 >= unit.n_splits, lane);
+                join_split<S>(call, unit, rows, value, sum, h, i == 0, i + 1 >= unit.n_splits,
+                              lane);
         }
     }
     if (!S::Format::kIsBook || unit.is_apart || !call.is_last) return;
     __syncthreads(); /* the rows are written */
     for (int i = (int)threadIdx.x / kWarp; i < unit.n_rows; i += kThreads / kWarp) {
         const int32_t row = unit.first_row + i, token = unit.segment->first_row + row / call.group;
-        turn_back(call.args.out + token * call.args.out_stride + (unit.head * call.group + row % call.group) * call.args.value_dim, call);
+        turn_back(call.args.out + token * call.args.out_stride +
+                      (unit.head * call.group + row % call.group) * call.args.value_dim,
+                  call);
     }
 }
 
@@ -248,13 +288,16 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
     const weir_kv_segment &segment = call.args.segments[s];
     const Plan             plan = plan_of(call, segment);
     const int32_t          n_query_heads = plan.n_heads * call.group;
-    const int64_t      token = segment.first_row + u / n_query_heads, head = (int64_t)segment.first_head * call.group + u % n_query_heads;
+    const int64_t          token = segment.first_row + u / n_query_heads,
+                  head = (int64_t)segment.first_head * call.group + u % n_query_heads;
     const int64_t      index = token * call.args.n_heads + head, step = total_floats(call);
     const float *const partial = partials + u * plan.n_splits * step;
     float *const       carry = call.args.carry ? call.args.carry + index * step : nullptr;
     const bool         resumes = carry && call.first_split > 0;
-    float *const       to = call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim : carry + 2;
-    float              maximum = kNothing, sum = 0.0f;
+    float *const       to =
+        call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim
+                           : carry + 2;
+    float maximum = kNothing, sum = 0.0f;
     for (int d = (int)threadIdx.x; d < (int)call.args.value_dim; d += kThreads) {
         maximum = resumes ? carry[0] : kNothing, sum = resumes ? carry[1] : 0.0f;
         float value = resumes ? carry[2 + d] : 0.0f;
@@ -276,18 +319,23 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
 /* ---- the row ---------------------------------------------------------------------------------------------------------------------- */
 bool is_read(weir_kv_format format)
 {
-    return format == WEIR_KV_F16 || format == WEIR_KV_BF16 || format == WEIR_KV_Q8_0 || format == WEIR_KV_TURBO4;
+    return format == WEIR_KV_F16 || format == WEIR_KV_BF16 || format == WEIR_KV_Q8_0 ||
+           format == WEIR_KV_TURBO4;
 }
 
 const char *reject(const weir_caps *caps, const void *op_args)
 {
     const auto        *args = static_cast<const weir_attention_args *>(op_args);
-    const weir_kv_pair others = { args->k_format, args->v_format }, first = weir_kv_pair_at(others, args->sinks, 0);
+    const weir_kv_pair others = { args->k_format, args->v_format },
+                       first = weir_kv_pair_at(others, args->sinks, 0);
     if (caps->cuda_capability < 80) return "needs sm_80";
-    const char *const why = weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
+    const char *const why =
+        weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
-    if (args->k_format != args->v_format || !is_read(args->k_format)) return "reads KV in f16, bf16, q8_0 or turbo4";
-    if (args->k_format == WEIR_KV_TURBO4 && (args->key_dim < 32 || args->value_dim < 32)) return "turbo4 rows of 16";
+    if (args->k_format != args->v_format || !is_read(args->k_format))
+        return "reads KV in f16, bf16, q8_0 or turbo4";
+    if (args->k_format == WEIR_KV_TURBO4 && (args->key_dim < 32 || args->value_dim < 32))
+        return "turbo4 rows of 16";
     if (first.k != others.k || first.v != others.v) return "reads all pages in one format";
     if (args->key_dim > 256 || args->value_dim > 256) return "head wider than 256";
     if (args->value_dim % 8 != 0) return "value_dim % 8 != 0";
@@ -298,23 +346,33 @@ const char *reject(const weir_caps *caps, const void *op_args)
 
 bool is_sound(const weir_attention_args &args)
 {
-    if (args.n_kv_heads <= 0 || args.n_heads % args.n_kv_heads != 0 || args.key_dim <= 0 || args.value_dim <= 0) return false;
+    if (args.n_kv_heads <= 0 || args.n_heads % args.n_kv_heads != 0 || args.key_dim <= 0 ||
+        args.value_dim <= 0)
+        return false;
     if (args.carry && (args.first_split < 0 || args.end_split < args.first_split)) return false;
     return weir_kv_segments_are_sound(args.segments, args.n_segments, args.n_kv_heads);
 }
 
-bool is_wide_head(const weir_attention_args &args) { return args.key_dim > 128 || args.value_dim > 128; }
+bool is_wide_head(const weir_attention_args &args)
+{
+    return args.key_dim > 128 || args.value_dim > 128;
+}
 
 Call call_of(const weir_attention_args &args)
 {
     Call call = {};
     call.args = args;
-    call.k_layout = weir_kv_layout_k(args.k_format, args.key_dim), call.v_layout = weir_kv_layout_v(args.v_format, args.value_dim);
+    call.k_layout = weir_kv_layout_k(args.k_format, args.key_dim),
+    call.v_layout = weir_kv_layout_v(args.v_format, args.value_dim);
     call.v_part = weir_kv_v_part(args.k_format, args.key_dim);
     call.group = (int32_t)(args.n_heads / args.n_kv_heads);
     call.window = args.window > 0 ? args.window : INT32_MAX;
-    call.first_split = args.carry ? args.first_split : 0, call.end_split = args.carry ? args.end_split : INT32_MAX;
-    call.wide_rows = !is_wide_head(args) ? 64 : args.k_format == WEIR_KV_Q8_0 || args.k_format == WEIR_KV_TURBO4 ? kNarrowRows : 32;
+    call.first_split = args.carry ? args.first_split : 0,
+    call.end_split = args.carry ? args.end_split : INT32_MAX;
+    call.wide_rows = !is_wide_head(args) ? 64
+                     : args.k_format == WEIR_KV_Q8_0 || args.k_format == WEIR_KV_TURBO4
+                         ? kNarrowRows
+                         : 32;
     call.scale = args.scale * 1.44269504f;
     call.is_last = !args.carry || args.is_last;
     if (args.k_format == WEIR_KV_TURBO4) set_turbo(call);
@@ -335,14 +393,18 @@ template <class S> void launch(const Call &call, int64_t n_units, cudaStream_t s
 {
     const int bytes = memory_of<S>(call.args.key_dim, call.args.value_dim).bytes;
     if (n_units == 0) return;
-    if (bytes > 48 << 10 && cudaFuncSetAttribute(attend<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) != cudaSuccess) return;
+    if (bytes > 48 << 10 &&
+        cudaFuncSetAttribute(attend<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes) !=
+            cudaSuccess)
+        return;
     WEIR_LAUNCH(attend<S>, (unsigned)n_units, kThreads, (size_t)bytes, stream, call);
 }
 
 /* Every block fits the 99 KB of shared memory that one may have on sm_86 and sm_89: two stages of K and V where they do, all rows in narrow blocks where wide
  * ones do not (coded heads wider than 128). Blocks per SM, f16 of 128: decode 45 KB, 2 of 100 KB (sm_86), 5 of 228 KB (sm_90); prefill 69 KB, 1 and 3, as
  * many as the registers allow. */
-template <class Format> void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStream_t stream)
+template <class Format>
+void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStream_t stream)
 {
     if (is_wide_head(call.args)) {
         launch<Shape<Format, 256, 1, 4, Format::kIsBook ? 1 : 2>>(call, n_narrow, stream);
@@ -363,7 +425,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     int64_t n_narrow = 0, n_wide = 0, n_joins = 0;
     for (int64_t s = 0; s < args.n_segments; s++) {
         const Plan plan = plan_of(call, args.segments[s]);
-        n_narrow += units_of(plan, Share::Narrow), n_wide += units_of(plan, Share::Wide), n_joins += units_of(plan, Share::Merge);
+        n_narrow += units_of(plan, Share::Narrow), n_wide += units_of(plan, Share::Wide),
+            n_joins += units_of(plan, Share::Merge);
     }
     if (n_narrow > INT32_MAX || n_wide > INT32_MAX || n_joins > INT32_MAX) return WEIR_EINVAL;
     switch (args.k_format) {
@@ -383,7 +446,13 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_attention;
 const weir_kernel        weir_kernel_cuda_attention = {
-    WEIR_OP_ATTENTION,        WEIR_BACKEND_CUDA, "cuda.attention", 2e-5, 5e-5, weir_cuda_attention::reject, weir_cuda_attention::scratch,
+    WEIR_OP_ATTENTION,
+    WEIR_BACKEND_CUDA,
+    "cuda.attention",
+    2e-5,
+    5e-5,
+    weir_cuda_attention::reject,
+    weir_cuda_attention::scratch,
     weir_cuda_attention::run,
 };
 }

@@ -20,7 +20,8 @@ struct PartsF16 {
         *bits = __half_as_ushort(h);
         return __half2float(h);
     }
-    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4],
+                                                    const uint32_t (&b)[2])
     {
         weir_cuda::mma_f16(d, a, b);
     }
@@ -38,14 +39,16 @@ struct PartsBf16 {
         *bits = __bfloat16_as_ushort(h);
         return __bfloat162float(h);
     }
-    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+    static __device__ __forceinline__ void multiply(float (&d)[4], const uint32_t (&a)[4],
+                                                    const uint32_t (&b)[2])
     {
         weir_cuda::mma_bf16(d, a, b);
     }
 };
 
 /* The parts of two neighbours, packed as a fragment wants them. */
-template <class Parts> __device__ __forceinline__ void split_pair(float x, float y, uint32_t (&out)[Parts::kParts])
+template <class Parts>
+__device__ __forceinline__ void split_pair(float x, float y, uint32_t (&out)[Parts::kParts])
 {
 #pragma unroll
     for (int part = 0; part < Parts::kParts; part++) {

@@ -10,9 +10,12 @@
 
 namespace weir_cuda_attention {
 
-constexpr int   kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_ATTENTION_SPLIT, kWarp = 32;
-constexpr int   kNarrowRows = 16; /* up to so many query rows of a KV head are one row of tensor tiles                   */
-constexpr int   kApartRows = 64; /* up to so many, splits are units of their own: they are what keeps the machine busy  */
+constexpr int kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_ATTENTION_SPLIT,
+              kWarp = 32;
+constexpr int kNarrowRows =
+    16; /* up to so many query rows of a KV head are one row of tensor tiles                   */
+constexpr int kApartRows =
+    64; /* up to so many, splits are units of their own: they are what keeps the machine busy  */
 constexpr float kNothing = -FLT_MAX; /* the maximum of no score */
 
 struct Call {
@@ -22,24 +25,29 @@ struct Call {
     float              *scratch;
     int32_t             group, window, first_split, end_split, wide_rows; /* rows of a wide unit */
     float               scale; /* times log2(e) */
-    uint32_t            k_signs[8], v_signs[8], book[16]; /* turbo: bits of D, centroids as two f16 */
-    float               k_orthonormal, v_orthonormal;
-    bool                is_last, is_turned; /* V is kept rotated */
+    uint32_t k_signs[8], v_signs[8], book[16]; /* turbo: bits of D, centroids as two f16 */
+    float    k_orthonormal, v_orthonormal;
+    bool     is_last, is_turned; /* V is kept rotated */
 };
 
 struct Plan {
-    int32_t first_split, n_splits, n_heads, n_rows, n_blocks; /* KV heads; query rows of each; blocks of rows */
+    int32_t first_split, n_splits, n_heads, n_rows,
+        n_blocks; /* KV heads; query rows of each; blocks of rows */
     int64_t n_units, n_partials; /* partials: in the scratch                   */
     bool    is_narrow, is_apart;
 };
 
-__host__ __device__ inline int64_t total_floats(const Call &call) { return 2 + call.args.value_dim; }
+__host__ __device__ inline int64_t total_floats(const Call &call)
+{
+    return 2 + call.args.value_dim;
+}
 
 __host__ __device__ inline Plan plan_of(const Call &call, const weir_kv_segment &segment)
 {
     Plan plan = {};
     if (segment.n_rows <= 0) return plan;
-    const int32_t first = segment.n_past >= call.window ? (segment.n_past - call.window + 1) / kSplit : 0;
+    const int32_t first =
+        segment.n_past >= call.window ? (segment.n_past - call.window + 1) / kSplit : 0;
     const int32_t end = (segment.n_past + segment.n_rows - 1) / kSplit + 1;
     plan.first_split = first > call.first_split ? first : call.first_split;
     plan.n_splits = (end < call.end_split ? end : call.end_split) - plan.first_split;
@@ -65,7 +73,8 @@ __host__ __device__ inline int64_t units_of(const Plan &plan, Share share)
 
 /* The segment that unit `unit` of the call belongs to; `unit` becomes its number there, `partials` where the segment's part of the scratch begins. A
  * warp looks at 32 segments at a time. */
-__device__ inline int64_t find_segment(const Call &call, Share share, int64_t *unit, float **partials)
+__device__ inline int64_t find_segment(const Call &call, Share share, int64_t *unit,
+                                       float **partials)
 {
     const int lane = (int)(threadIdx.x % kWarp);
     int64_t   scratch = 0;
@@ -83,7 +92,8 @@ __device__ inline int64_t find_segment(const Call &call, Share share, int64_t *u
         }
         const unsigned past = __ballot_sync(0xffffffffu, *unit < units_to);
         const int      found = past ? __ffs((int)past) - 1 : kWarp - 1;
-        const int64_t  before = __shfl_sync(0xffffffffu, units_to - n, found), all = __shfl_sync(0xffffffffu, units_to, found);
+        const int64_t  before = __shfl_sync(0xffffffffu, units_to - n, found),
+                      all = __shfl_sync(0xffffffffu, units_to, found);
         scratch += __shfl_sync(0xffffffffu, past ? floats_to - floats : floats_to, found);
         *unit -= past ? before : all;
         if (!past) continue;
@@ -98,9 +108,11 @@ struct Join {
     float maximum, sum, keep, add;
     bool  is_same, is_first; /* nothing joins; there was nothing before */
 };
-__device__ __forceinline__ Join join_of(float total_maximum, float total_sum, float maximum, float sum)
+__device__ __forceinline__ Join join_of(float total_maximum, float total_sum, float maximum,
+                                        float sum)
 {
-    Join join = { total_maximum, total_sum, 1.0f, 0.0f, maximum == kNothing, total_maximum == kNothing };
+    Join join = { total_maximum, total_sum,           1.0f,
+                  0.0f,          maximum == kNothing, total_maximum == kNothing };
     if (join.is_same) return join;
     join.maximum = total_maximum > maximum ? total_maximum : maximum;
     join.keep = exp2f(total_maximum - join.maximum);
@@ -114,6 +126,9 @@ __device__ __forceinline__ float joined(const Join &join, float total, float val
     return join.is_first ? value : fmaf(total, join.keep, value * join.add);
 }
 /* Natural log-sum-exp. */
-__device__ __forceinline__ float lse_of(float maximum, float sum) { return maximum * 0.69314718f + logf(sum); }
+__device__ __forceinline__ float lse_of(float maximum, float sum)
+{
+    return maximum * 0.69314718f + logf(sum);
+}
 
 } // namespace weir_cuda_attention

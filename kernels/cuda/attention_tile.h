@@ -12,7 +12,8 @@
 
 namespace weir_cuda_attention {
 
-constexpr int kThreads = 128, kGroup = WEIR_KV_GROUP, kWeightStride = 40; /* floats of a row of weights: no two rows of 4 share banks */
+constexpr int kThreads = 128, kGroup = WEIR_KV_GROUP,
+              kWeightStride = 40; /* floats of a row of weights: no two rows of 4 share banks */
 
 struct FormatF16 {
     typedef PartsF16      Parts;
@@ -24,7 +25,8 @@ struct FormatBf16 {
     static constexpr bool kIsCoded = false, kIsBook = false;
     static constexpr int  kBits = 16, kPlanes = 1;
 };
-struct FormatQ8 { /* codes are integers, which bf16 holds; their scales join sums of 32 dims (K) and weights (V) */
+struct
+    FormatQ8 { /* codes are integers, which bf16 holds; their scales join sums of 32 dims (K) and weights (V) */
     typedef PartsBf16     Parts;
     static constexpr bool kIsCoded = true, kIsBook = false;
     static constexpr int  kBits = 8, kPlanes = 1;
@@ -39,9 +41,11 @@ struct
 template <class Format_, int VALUE_, int R_, int C_, int STAGES_> struct Shape {
     typedef Format_                Format;
     typedef typename Format::Parts Parts;
-    static constexpr int           kValue = VALUE_, kR = R_, kC = C_, kStages = STAGES_, kParts = Parts::kParts, kPlanes = Format::kPlanes;
-    static constexpr int           kRows = 16 * R_, kTiles = 4 / C_,
-                         kPairs = VALUE_ / 16 / C_; /* of a warp: tiles of 8 positions, 16 dims of values */
+    static constexpr int           kValue = VALUE_, kR = R_, kC = C_, kStages = STAGES_,
+                         kParts = Parts::kParts, kPlanes = Format::kPlanes;
+    static constexpr int kRows = 16 * R_, kTiles = 4 / C_,
+                         kPairs = VALUE_ / 16 /
+                                  C_; /* of a warp: tiles of 8 positions, 16 dims of values */
     static_assert(R_ * C_ * kWarp == kThreads, "four warps");
 };
 
@@ -54,13 +58,14 @@ struct Memory {
 template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, int64_t value_dim)
 {
     typedef typename S::Format Format;
-    const int                  keys = (int)(key_dim + 31) / 32 * 32, values = (int)(value_dim + 15) / 16 * 16;
-    Memory                     m = {};
+    const int keys = (int)(key_dim + 31) / 32 * 32, values = (int)(value_dim + 15) / 16 * 16;
+    Memory    m = {};
     m.q_row = keys * 2 + 16, m.q_part = m.q_row * S::kRows;
     m.v_row = values * 2 + 16;
     m.k_stage = keys * kTile * 2, m.v_stage = m.v_row * kTile;
     if (Format::kIsCoded) {
-        m.raw_k_codes = keys * kTile * Format::kBits / 8, m.raw_v_codes = values * kTile * Format::kBits / 8;
+        m.raw_k_codes = keys * kTile * Format::kBits / 8,
+        m.raw_v_codes = values * kTile * Format::kBits / 8;
         m.raw_k_stage = m.raw_k_codes + (Format::kIsBook ? kTile : keys) * 2,
         m.raw_v_stage = m.raw_v_codes + (Format::kIsBook ? kTile : values) * 2;
     }
@@ -78,7 +83,8 @@ template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, 
 }
 
 /* ---- copies ------------------------------------------------------------------------------------------------------------------- */
-__device__ __forceinline__ const char *page_at(const char *shared, const Memory &m, int32_t position)
+__device__ __forceinline__ const char *page_at(const char *shared, const Memory &m,
+                                               int32_t position)
 {
     return reinterpret_cast<const char *const *>(shared + m.pages)[position % kSplit / kPage];
 }
@@ -86,17 +92,23 @@ __device__ __forceinline__ const char *page_at(const char *shared, const Memory 
 __device__ __forceinline__ void copy_run(char *to, const char *from, int bytes)
 {
 #pragma unroll 1
-    for (int at = (int)threadIdx.x * 16; at < bytes; at += kThreads * 16) weir_cuda::copy_async(to + at, from + at);
+    for (int at = (int)threadIdx.x * 16; at < bytes; at += kThreads * 16)
+        weir_cuda::copy_async(to + at, from + at);
 }
 
-template <class S> __device__ __forceinline__ void copy_keys(char *shared, const Memory &m, const Call &call, int32_t position, int stage)
+template <class S>
+__device__ __forceinline__ void copy_keys(char *shared, const Memory &m, const Call &call,
+                                          int32_t position, int stage)
 {
     const int64_t     tile = position % kPage / kTile;
-    const char *const part = page_at(shared, m, position), *const codes = part + call.k_layout.codes + tile * call.k_layout.codes_step;
+    const char *const part = page_at(shared, m, position), *const codes =
+                                                               part + call.k_layout.codes +
+                                                               tile * call.k_layout.codes_step;
     if (S::Format::kIsCoded) {
         char *const to = shared + m.raw_k + stage * m.raw_k_stage;
         copy_run(to, codes, m.raw_k_codes);
-        copy_run(to + m.raw_k_codes, part + call.k_layout.scales + tile * call.k_layout.scales_step, m.raw_k_stage - m.raw_k_codes);
+        copy_run(to + m.raw_k_codes, part + call.k_layout.scales + tile * call.k_layout.scales_step,
+                 m.raw_k_stage - m.raw_k_codes);
         return;
     }
     char *const to = shared + m.k + stage * m.k_stage;
@@ -104,15 +116,19 @@ template <class S> __device__ __forceinline__ void copy_keys(char *shared, const
         weir_cuda::copy_async(to + i / 4 * 64 + ((i % 4) ^ (i / 8 & 3)) * 16, codes + i * 16);
 }
 
-template <class S> __device__ __forceinline__ void copy_values(char *shared, const Memory &m, const Call &call, int32_t position, int stage)
+template <class S>
+__device__ __forceinline__ void copy_values(char *shared, const Memory &m, const Call &call,
+                                            int32_t position, int stage)
 {
-    const int64_t     token = position % kPage;
-    const char *const part = page_at(shared, m, position) + call.v_part, *const codes =
-                                                                             part + call.v_layout.codes + token * call.v_layout.codes_step;
+    const int64_t            token = position % kPage;
+    const char *const        part = page_at(shared, m, position) + call.v_part,
+                      *const codes = part + call.v_layout.codes + token * call.v_layout.codes_step;
     if (S::Format::kIsCoded) {
         char *const to = shared + m.raw_v + stage * m.raw_v_stage;
         copy_run(to, codes, m.raw_v_codes);
-        copy_run(to + m.raw_v_codes, part + call.v_layout.scales + token * call.v_layout.scales_step, m.raw_v_stage - m.raw_v_codes);
+        copy_run(to + m.raw_v_codes,
+                 part + call.v_layout.scales + token * call.v_layout.scales_step,
+                 m.raw_v_stage - m.raw_v_codes);
         return;
     }
     char *const to = shared + m.v + stage * m.v_stage;
@@ -131,7 +147,9 @@ __device__ __forceinline__ uint32_t bf16_pair(uint32_t low, uint32_t high, int i
     return __float_as_uint(x) >> 16 | (__float_as_uint(y) & 0xFFFF0000u);
 }
 
-template <class S> __device__ __forceinline__ void expand_byte_keys(char *shared, const Memory &m, int key_dim, int stage)
+template <class S>
+__device__ __forceinline__ void expand_byte_keys(char *shared, const Memory &m, int key_dim,
+                                                 int stage)
 {
     const char *const raw = shared + m.raw_k + stage * m.raw_k_stage;
 #pragma unroll 2
@@ -141,13 +159,15 @@ template <class S> __device__ __forceinline__ void expand_byte_keys(char *shared
 #pragma unroll
         for (int b = 0; b < 4; b++) {
             const int d = word * 4 + b;
-            *reinterpret_cast<uint32_t *>(shared + m.k + d * 64 + ((pair / 4) ^ (d / 2 & 3)) * 16 + pair % 4 * 4) =
-                bf16_pair(codes.x, codes.y, b);
+            *reinterpret_cast<uint32_t *>(shared + m.k + d * 64 + ((pair / 4) ^ (d / 2 & 3)) * 16 +
+                                          pair % 4 * 4) = bf16_pair(codes.x, codes.y, b);
         }
     }
 }
 
-template <class S> __device__ __forceinline__ void expand_byte_values(char *shared, const Memory &m, int value_dim, int stage)
+template <class S>
+__device__ __forceinline__ void expand_byte_values(char *shared, const Memory &m, int value_dim,
+                                                   int stage)
 {
     const char *const raw = shared + m.raw_v + stage * m.raw_v_stage;
 #pragma unroll 2
@@ -180,17 +200,24 @@ template <class S> __device__ __forceinline__ Lane lane_of()
 }
 
 /* The products of parts and planes that f32 would tell from nothing. */
-template <class S> __host__ __device__ constexpr bool counts(int part, int plane) { return plane == 0 || part + plane < S::kParts; }
+template <class S> __host__ __device__ constexpr bool counts(int part, int plane)
+{
+    return plane == 0 || part + plane < S::kParts;
+}
 
 /* The warp's tiles of 8 positions: q . K, without the row's factor. */
 template <class S>
-__device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const char *shared, const Memory &m, int key_dim, int stage,
+__device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const char *shared,
+                                           const Memory &m, int key_dim, int stage,
                                            const Lane &lane)
 {
-    constexpr bool    kGrouped = S::Format::kIsCoded && !S::Format::kIsBook; /* 32 dims of a position share a scale */
+    constexpr bool kGrouped =
+        S::Format::kIsCoded && !S::Format::kIsBook; /* 32 dims of a position share a scale */
     const char *const k = shared + m.k + (S::Format::kIsCoded ? 0 : stage * m.k_stage);
-    const char *const q = shared + m.q + (lane.r * 16 + lane.matrix % 2 * 8 + lane.row) * m.q_row + lane.matrix / 2 * 16;
-    const char *const scales = shared + m.raw_k + stage * m.raw_k_stage + m.raw_k_codes + (lane.c * S::kTiles * 8 + lane.t * 2) * 2;
+    const char *const q = shared + m.q + (lane.r * 16 + lane.matrix % 2 * 8 + lane.row) * m.q_row +
+                          lane.matrix / 2 * 16;
+    const char *const scales = shared + m.raw_k + stage * m.raw_k_stage + m.raw_k_codes +
+                               (lane.c * S::kTiles * 8 + lane.t * 2) * 2;
 #pragma unroll
     for (int n = 0; n < S::kTiles; n++)
 #pragma unroll
@@ -205,24 +232,30 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
             for (int i = 0; i < 4; i++) sum[n][i] = kGrouped ? 0.0f : score[n][i];
 #pragma unroll
         for (int plane = 0; S::kTiles == 1 && plane < S::kPlanes; plane++)
-            weir_cuda::load_matrices_transposed(both[plane], k + plane * m.k_stage + (first + lane.matrix * 8 + lane.row) * 64 +
-                                                                 (lane.c ^ (lane.row / 2)) * 16);
+            weir_cuda::load_matrices_transposed(
+                both[plane], k + plane * m.k_stage + (first + lane.matrix * 8 + lane.row) * 64 +
+                                 (lane.c ^ (lane.row / 2)) * 16);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             uint32_t  query[S::kParts][4], keys[S::kPlanes][S::kTiles][2];
             const int d = first + half * 16;
 #pragma unroll
-            for (int part = 0; part < S::kParts; part++) weir_cuda::load_matrices(query[part], q + part * m.q_part + d * 2);
+            for (int part = 0; part < S::kParts; part++)
+                weir_cuda::load_matrices(query[part], q + part * m.q_part + d * 2);
 #pragma unroll
             for (int plane = 0; plane < S::kPlanes; plane++) {
-                if (S::kTiles == 1) keys[plane][0][0] = both[plane][half * 2], keys[plane][0][1] = both[plane][half * 2 + 1];
+                if (S::kTiles == 1)
+                    keys[plane][0][0] = both[plane][half * 2],
+                    keys[plane][0][1] = both[plane][half * 2 + 1];
 #pragma unroll
                 for (int n = 0; n + 1 < S::kTiles; n += 2) {
                     uint32_t  two[4];
                     const int tile = lane.c * S::kTiles + n + lane.matrix / 2;
-                    weir_cuda::load_matrices_transposed(two, k + plane * m.k_stage + (d + lane.matrix % 2 * 8 + lane.row) * 64 +
-                                                                 (tile ^ (lane.row / 2)) * 16);
-                    keys[plane][n][0] = two[0], keys[plane][n][1] = two[1], keys[plane][n + 1][0] = two[2], keys[plane][n + 1][1] = two[3];
+                    weir_cuda::load_matrices_transposed(
+                        two, k + plane * m.k_stage + (d + lane.matrix % 2 * 8 + lane.row) * 64 +
+                                 (tile ^ (lane.row / 2)) * 16);
+                    keys[plane][n][0] = two[0], keys[plane][n][1] = two[1],
+                    keys[plane][n + 1][0] = two[2], keys[plane][n + 1][1] = two[3];
                 }
             }
 #pragma unroll
@@ -234,10 +267,13 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
         }
 #pragma unroll
         for (int n = 0; n < S::kTiles; n++) {
-            const float2 scale =
-                kGrouped ? __half22float2(*reinterpret_cast<const __half2 *>(scales + first * 2 + n * 16)) : make_float2(1.0f, 1.0f);
+            const float2 scale = kGrouped ? __half22float2(*reinterpret_cast<const __half2 *>(
+                                                scales + first * 2 + n * 16))
+                                          : make_float2(1.0f, 1.0f);
 #pragma unroll
-            for (int i = 0; i < 4; i++) score[n][i] = kGrouped ? fmaf(sum[n][i], i % 2 ? scale.y : scale.x, score[n][i]) : sum[n][i];
+            for (int i = 0; i < 4; i++)
+                score[n][i] =
+                    kGrouped ? fmaf(sum[n][i], i % 2 ? scale.y : scale.x, score[n][i]) : sum[n][i];
         }
     }
 #pragma unroll
@@ -251,16 +287,19 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
 /* ---- values ------------------------------------------------------------------------------------------------------------------------- */
 /* The weights of 16 positions as parts of a fragment; positions of V have scales of their own: `scales` or NULL, and the rows another factor. */
 template <class S>
-__device__ __forceinline__ void split_weights(uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int half, const __half *scales,
-                                              int stride, const float (&times)[2], const Lane &lane)
+__device__ __forceinline__ void
+split_weights(uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int half,
+              const __half *scales, int stride, const float (&times)[2], const Lane &lane)
 {
 #pragma unroll
-    for (int i = 0; i < 4; i++) { /* register i: rows g (+ 8 if odd), positions of tile half * 2 + i / 2 */
-        float    x = weight[half * 2 + i / 2][i % 2 * 2], y = weight[half * 2 + i / 2][i % 2 * 2 + 1];
+    for (int i = 0; i < 4;
+         i++) { /* register i: rows g (+ 8 if odd), positions of tile half * 2 + i / 2 */
+        float x = weight[half * 2 + i / 2][i % 2 * 2], y = weight[half * 2 + i / 2][i % 2 * 2 + 1];
         uint32_t out[S::kParts];
         if (scales) {
             const int token = (half * 2 + i / 2) * 8 + lane.t * 2;
-            x *= __half2float(scales[token * stride]), y *= __half2float(scales[(token + 1) * stride]);
+            x *= __half2float(scales[token * stride]),
+                y *= __half2float(scales[(token + 1) * stride]);
             if (S::Format::kIsBook) x *= times[i % 2], y *= times[i % 2];
         }
         split_pair<typename S::Parts>(x, y, out);
@@ -272,25 +311,31 @@ __device__ __forceinline__ void split_weights(uint32_t (&parts)[S::kParts][4], c
 /* value += weight V and sum += weight, of the warp's pairs of 8 dims: pair i is of dims (i * C + column) * 16. Values of a book are in units of 2^unit of
  * their row, chosen anew for every tile, so that its weights times scales fill f16's range; what the row does not see has no part in that. */
 template <class S>
-__device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], float (&sum)[4], int (&unit)[2], const float (&weight)[4][4],
-                                           const char *shared, const Memory &m, int value_dim, int stage, const Lane &lane)
+__device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], float (&sum)[4],
+                                           int (&unit)[2], const float (&weight)[4][4],
+                                           const char *shared, const Memory &m, int value_dim,
+                                           int stage, const Lane &lane)
 {
     constexpr bool    kGrouped = S::Format::kIsCoded && !S::Format::kIsBook;
-    const char *const v =
-        shared + m.v + (S::Format::kIsCoded ? 0 : stage * m.v_stage) + (lane.matrix % 2 * 8 + lane.row) * m.v_row + lane.matrix / 2 * 16;
-    const __half *const scales = reinterpret_cast<const __half *>(shared + m.raw_v + stage * m.raw_v_stage + m.raw_v_codes);
-    const uint32_t      ones[2] = { S::Parts::kOnes, S::Parts::kOnes };
-    float               times[2] = { 1.0f, 1.0f };
+    const char *const v = shared + m.v + (S::Format::kIsCoded ? 0 : stage * m.v_stage) +
+                          (lane.matrix % 2 * 8 + lane.row) * m.v_row + lane.matrix / 2 * 16;
+    const __half *const scales =
+        reinterpret_cast<const __half *>(shared + m.raw_v + stage * m.raw_v_stage + m.raw_v_codes);
+    const uint32_t ones[2] = { S::Parts::kOnes, S::Parts::kOnes };
+    float          times[2] = { 1.0f, 1.0f };
 #pragma unroll
     for (int h = 0; S::Format::kIsBook && h < 2; h++) {
         float largest = 0.0f;
 #pragma unroll
         for (int n = 0; n < 4; n++) {
-            const float2 scale = __half22float2(*reinterpret_cast<const __half2 *>(scales + n * 8 + lane.t * 2));
-            largest = fmaxf(largest, fmaxf(weight[n][h * 2] * scale.x, weight[n][h * 2 + 1] * scale.y));
+            const float2 scale =
+                __half22float2(*reinterpret_cast<const __half2 *>(scales + n * 8 + lane.t * 2));
+            largest =
+                fmaxf(largest, fmaxf(weight[n][h * 2] * scale.x, weight[n][h * 2 + 1] * scale.y));
         }
         largest = highest_of_four(largest);
-        const int   next = largest > 0.0f ? max((int)(__float_as_uint(largest) >> 23) - 126, -40) - 15 : unit[h];
+        const int next =
+            largest > 0.0f ? max((int)(__float_as_uint(largest) >> 23) - 126, -40) - 15 : unit[h];
         const float from = __uint_as_float((uint32_t)(127 + unit[h] - next) << 23);
         times[h] = __uint_as_float((uint32_t)(127 - next) << 23);
         unit[h] = next;
@@ -310,16 +355,20 @@ __device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], floa
         for (int i = 0; i < S::kPairs; i++) {
             const int d = (i * S::kC + lane.c) * 16;
             if (d >= value_dim) break;
-            if (kGrouped) split_weights<S>(parts, weight, half, scales + d / kGroup, value_dim / kGroup, times, lane);
+            if (kGrouped)
+                split_weights<S>(parts, weight, half, scales + d / kGroup, value_dim / kGroup,
+                                 times, lane);
             uint32_t two[S::kPlanes][4];
 #pragma unroll
             for (int plane = 0; plane < S::kPlanes; plane++)
-                weir_cuda::load_matrices_transposed(two[plane], v + plane * m.v_stage + half * 16 * m.v_row + d * 2);
+                weir_cuda::load_matrices_transposed(two[plane], v + plane * m.v_stage +
+                                                                    half * 16 * m.v_row + d * 2);
 #pragma unroll
             for (int at = 0; at < S::kParts * S::kPlanes; at++) {
                 const int part = at / S::kPlanes, plane = at % S::kPlanes;
                 if (!counts<S>(part, plane)) continue;
-                const uint32_t low[2] = { two[plane][0], two[plane][1] }, high[2] = { two[plane][2], two[plane][3] };
+                const uint32_t low[2] = { two[plane][0], two[plane][1] },
+                               high[2] = { two[plane][2], two[plane][3] };
                 S::Parts::multiply(value[i][0], parts[part], low);
                 S::Parts::multiply(value[i][1], parts[part], high);
             }

@@ -44,7 +44,8 @@ __device__ __forceinline__ void flip(float (&x)[kRotated], const uint32_t (&sign
 __device__ __forceinline__ void load_turned(float (&x)[kRotated], const float *row, int dim)
 {
 #pragma unroll
-    for (int i = 0; i < kRotated; i++) x[i] = i * kWarp < dim ? row[i * kWarp + (int)threadIdx.x % kWarp] : 0.0f;
+    for (int i = 0; i < kRotated; i++)
+        x[i] = i * kWarp < dim ? row[i * kWarp + (int)threadIdx.x % kWarp] : 0.0f;
 }
 
 /* An output row back to where V was: D H row, in place, by a warp. */
@@ -59,12 +60,16 @@ __device__ __forceinline__ void turn_back(float *row, const Call &call)
         if (i * kWarp < (int)call.args.value_dim) row[i * kWarp + (int)threadIdx.x % kWarp] = x[i];
 }
 
-template <class S> __device__ __forceinline__ void stage_book(char *shared, const Memory &m, const Call &call)
+template <class S>
+__device__ __forceinline__ void stage_book(char *shared, const Memory &m, const Call &call)
 {
-    if (threadIdx.x < 16) reinterpret_cast<uint32_t *>(shared + m.book)[threadIdx.x] = call.book[threadIdx.x];
+    if (threadIdx.x < 16)
+        reinterpret_cast<uint32_t *>(shared + m.book)[threadIdx.x] = call.book[threadIdx.x];
 }
 
-template <class S> __device__ __forceinline__ void expand_book_keys(char *shared, const Memory &m, int key_dim, int stage)
+template <class S>
+__device__ __forceinline__ void expand_book_keys(char *shared, const Memory &m, int key_dim,
+                                                 int stage)
 {
     const char *const     raw = shared + m.raw_k + stage * m.raw_k_stage;
     const uint32_t *const book = reinterpret_cast<const uint32_t *>(shared + m.book);
@@ -75,7 +80,8 @@ template <class S> __device__ __forceinline__ void expand_book_keys(char *shared
 #pragma unroll
         for (int b = 0; b < 8; b++) {
             const uint32_t x = book[codes.x >> 4 * b & 15u], y = book[codes.y >> 4 * b & 15u];
-            char *const    to = shared + m.k + (word * 8 + b) * 64 + ((pair / 4) ^ (b / 2)) * 16 + pair % 4 * 4;
+            char *const    to =
+                shared + m.k + (word * 8 + b) * 64 + ((pair / 4) ^ (b / 2)) * 16 + pair % 4 * 4;
             *reinterpret_cast<uint32_t *>(to) = __byte_perm(x, y, 0x5410);
             *reinterpret_cast<uint32_t *>(to + m.k_stage) = __byte_perm(x, y, 0x7632);
         }
@@ -83,7 +89,9 @@ template <class S> __device__ __forceinline__ void expand_book_keys(char *shared
 }
 
 /* Word w of a block of 32 dims: dims 4w .. 4w+3 in its low halves of bytes, 16 later in the high ones. */
-template <class S> __device__ __forceinline__ void expand_book_values(char *shared, const Memory &m, int value_dim, int stage)
+template <class S>
+__device__ __forceinline__ void expand_book_values(char *shared, const Memory &m, int value_dim,
+                                                   int stage)
 {
     const char *const     raw = shared + m.raw_v + stage * m.raw_v_stage;
     const uint32_t *const book = reinterpret_cast<const uint32_t *>(shared + m.book);
@@ -91,27 +99,34 @@ template <class S> __device__ __forceinline__ void expand_book_values(char *shar
     for (int i = (int)threadIdx.x; i < kTile * S::kValue / 8; i += kThreads) {
         const int t = i / (S::kValue / 8), word = i % (S::kValue / 8);
         if (word * 8 >= value_dim) continue;
-        const uint32_t codes = *reinterpret_cast<const uint32_t *>(raw + t * value_dim / 2 + word * 4);
+        const uint32_t codes =
+            *reinterpret_cast<const uint32_t *>(raw + t * value_dim / 2 + word * 4);
 #pragma unroll
         for (int high = 0; high < 2; high++) {
             uint32_t x[4];
 #pragma unroll
             for (int b = 0; b < 4; b++) x[b] = book[codes >> (8 * b + 4 * high) & 15u];
-            char *const to = shared + m.v + t * m.v_row + (word / 4 * 32 + high * 16 + word % 4 * 4) * 2;
-            *reinterpret_cast<uint2 *>(to) = make_uint2(__byte_perm(x[0], x[1], 0x5410), __byte_perm(x[2], x[3], 0x5410));
-            *reinterpret_cast<uint2 *>(to + m.v_stage) = make_uint2(__byte_perm(x[0], x[1], 0x7632), __byte_perm(x[2], x[3], 0x7632));
+            char *const to =
+                shared + m.v + t * m.v_row + (word / 4 * 32 + high * 16 + word % 4 * 4) * 2;
+            *reinterpret_cast<uint2 *>(to) =
+                make_uint2(__byte_perm(x[0], x[1], 0x5410), __byte_perm(x[2], x[3], 0x5410));
+            *reinterpret_cast<uint2 *>(to + m.v_stage) =
+                make_uint2(__byte_perm(x[0], x[1], 0x7632), __byte_perm(x[2], x[3], 0x7632));
         }
     }
 }
 
-template <class S> __device__ __forceinline__ void expand_keys(char *shared, const Memory &m, int key_dim, int stage)
+template <class S>
+__device__ __forceinline__ void expand_keys(char *shared, const Memory &m, int key_dim, int stage)
 {
     if constexpr (S::Format::kIsBook)
         expand_book_keys<S>(shared, m, key_dim, stage);
     else
         expand_byte_keys<S>(shared, m, key_dim, stage);
 }
-template <class S> __device__ __forceinline__ void expand_values(char *shared, const Memory &m, int value_dim, int stage)
+template <class S>
+__device__ __forceinline__ void expand_values(char *shared, const Memory &m, int value_dim,
+                                              int stage)
 {
     if constexpr (S::Format::kIsBook)
         expand_book_values<S>(shared, m, value_dim, stage);
@@ -126,14 +141,16 @@ inline void set_turbo(Call &call)
     for (int code = 0; code < 16; code++) {
         const float    x = code < 8 ? -half[7 - code] : half[code - 8];
         const uint32_t first = __half_as_ushort(__float2half_rn(x));
-        call.book[code] = first | (uint32_t)__half_as_ushort(__float2half_rn(x - __half2float(__ushort_as_half((unsigned short)first))))
+        call.book[code] = first | (uint32_t)__half_as_ushort(__float2half_rn(
+                                      x - __half2float(__ushort_as_half((unsigned short)first))))
                                       << 16;
     }
     for (int d = 0; d < 32 * kRotated; d++) {
         call.k_signs[d / 32] |= (uint32_t)(weir_kv_sign(WEIR_KV_K, d) < 0.0f) << d % 32;
         call.v_signs[d / 32] |= (uint32_t)(weir_kv_sign(WEIR_KV_V, d) < 0.0f) << d % 32;
     }
-    call.k_orthonormal = weir_kv_orthonormal(call.args.key_dim), call.v_orthonormal = weir_kv_orthonormal(call.args.value_dim);
+    call.k_orthonormal = weir_kv_orthonormal(call.args.key_dim),
+    call.v_orthonormal = weir_kv_orthonormal(call.args.value_dim);
     call.is_turned = true;
 }
 

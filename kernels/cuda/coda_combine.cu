@@ -10,17 +10,21 @@ using namespace weir_cuda;
 constexpr int kWarp = 32, kRows = 4; /* kRows: warps of a block */
 
 /* KEPT: elements of a lane. */
-template <int KEPT> __global__ void __launch_bounds__(kWarp *kRows) coda_combine(const weir_coda_combine_args args, int64_t n_units)
+template <int KEPT>
+__global__ void __launch_bounds__(kWarp *kRows)
+    coda_combine(const weir_coda_combine_args args, int64_t n_units)
 {
-    const int64_t unit = (int64_t)blockIdx.x * kRows + threadIdx.x / kWarp, dim = args.head_dim, group = args.n_heads / args.n_kv_heads;
-    const int     lane = threadIdx.x % kWarp;
+    const int64_t unit = (int64_t)blockIdx.x * kRows + threadIdx.x / kWarp, dim = args.head_dim,
+                  group = args.n_heads / args.n_kv_heads;
+    const int lane = threadIdx.x % kWarp;
     if (unit >= n_units) return; /* whole warps leave */
     const int64_t      row = unit / args.n_heads, head = unit % args.n_heads;
-    const float *const signal = args.src + (row * 2 * args.n_heads + head / group * 2 * group + head % group) * dim;
+    const float *const signal =
+        args.src + (row * 2 * args.n_heads + head / group * 2 * group + head % group) * dim;
     const float *const noise = signal + group * dim;
     float *const       dst = args.dst + unit * dim;
-    const float        share = sigmoid(args.lambda[row * args.lambda_stride + head] + args.bias[head]);
-    float              kept[KEPT], sum = 0;
+    const float share = sigmoid(args.lambda[row * args.lambda_stride + head] + args.bias[head]);
+    float       kept[KEPT], sum = 0;
 #pragma unroll
     for (int k = 0; k < KEPT; k++) {
         const int64_t i = k * kWarp + lane;
@@ -47,7 +51,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_coda_combine_args *>(op_args);
     const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
-    if (args.n_kv_heads <= 0 || args.n_heads % args.n_kv_heads != 0 || args.head_dim <= 0) return WEIR_EINVAL;
+    if (args.n_kv_heads <= 0 || args.n_heads % args.n_kv_heads != 0 || args.head_dim <= 0)
+        return WEIR_EINVAL;
     const int64_t n = args.n_rows * args.n_heads;
     if (n <= 0) return WEIR_OK;
     if (n > INT32_MAX) return WEIR_EINVAL;

@@ -12,7 +12,8 @@ constexpr int kThreads = 128, kRows = 4, kMostBlocks = 65535;
 
 __global__ void __launch_bounds__(kThreads) coda_queries(const weir_coda_queries_args args)
 {
-    const int64_t head = blockIdx.y, first = (int64_t)blockIdx.x * kRows, dim = args.head_dim, group = args.n_heads / args.n_kv_heads;
+    const int64_t head = blockIdx.y, first = (int64_t)blockIdx.x * kRows, dim = args.head_dim,
+                  group = args.n_heads / args.n_kv_heads;
     for (int64_t i = threadIdx.x; i < dim / 2; i += kThreads) {
         float sine, cosine;
         sine_cosine(args.theta[head * (dim / 2) + i], &sine, &cosine);
@@ -21,9 +22,11 @@ __global__ void __launch_bounds__(kThreads) coda_queries(const weir_coda_queries
             const int64_t row = first + r;
             if (row >= args.n_rows) break;
             const float *const q = args.q + row * args.q_stride + head * dim + 2 * i;
-            float *const       signal = args.dst + (row * 2 * args.n_heads + head / group * 2 * group + head % group) * dim + 2 * i;
-            float *const       noise = signal + group * dim;
-            const float        a = q[0], b = q[1];
+            float *const       signal =
+                args.dst +
+                (row * 2 * args.n_heads + head / group * 2 * group + head % group) * dim + 2 * i;
+            float *const noise = signal + group * dim;
+            const float  a = q[0], b = q[1];
             signal[0] = a, signal[1] = b;
             noise[0] = a * cosine - b * sine, noise[1] = a * sine + b * cosine;
         }
@@ -40,11 +43,14 @@ const char *reject(const weir_caps *caps, const void *op_args)
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_coda_queries_args *>(op_args);
-    if (args.n_kv_heads <= 0 || args.n_heads % args.n_kv_heads != 0 || args.head_dim <= 0 || args.head_dim % 2 != 0) return WEIR_EINVAL;
+    if (args.n_kv_heads <= 0 || args.n_heads % args.n_kv_heads != 0 || args.head_dim <= 0 ||
+        args.head_dim % 2 != 0)
+        return WEIR_EINVAL;
     if (args.n_rows > INT32_MAX) return WEIR_EINVAL;
     if (args.n_rows <= 0 || args.n_heads <= 0) return WEIR_OK;
     const dim3 grid(blocks_for(args.n_rows, kRows), (unsigned)args.n_heads);
-    WEIR_LAUNCH(coda_queries, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream), args);
+    WEIR_LAUNCH(coda_queries, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream),
+                args);
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 

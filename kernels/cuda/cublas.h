@@ -50,15 +50,17 @@ typedef struct weir_lt_functions { /* 0: success */
     int (*desc_create)(weir_lt *desc, int compute, int scale);
     int (*desc_set)(weir_lt desc, int attribute, const void *value, size_t bytes);
     int (*desc_destroy)(weir_lt desc);
-    int (*layout_create)(weir_lt *layout, int type, uint64_t rows, uint64_t columns, int64_t leading);
+    int (*layout_create)(weir_lt *layout, int type, uint64_t rows, uint64_t columns,
+                         int64_t leading);
     int (*layout_destroy)(weir_lt layout);
     int (*preference_create)(weir_lt *preference);
     int (*preference_set)(weir_lt preference, int attribute, const void *value, size_t bytes);
     int (*preference_destroy)(weir_lt preference);
-    int (*choose)(weir_lt handle, weir_lt desc, weir_lt a, weir_lt b, weir_lt c, weir_lt d, weir_lt preference, int wanted,
-                  weir_lt_choice *choices, int *found);
-    int (*matmul)(weir_lt handle, weir_lt desc, const void *alpha, const void *a, weir_lt a_layout, const void *b, weir_lt b_layout,
-                  const void *beta, const void *c, weir_lt c_layout, void *d, weir_lt d_layout, const weir_lt_algorithm *algorithm,
+    int (*choose)(weir_lt handle, weir_lt desc, weir_lt a, weir_lt b, weir_lt c, weir_lt d,
+                  weir_lt preference, int wanted, weir_lt_choice *choices, int *found);
+    int (*matmul)(weir_lt handle, weir_lt desc, const void *alpha, const void *a, weir_lt a_layout,
+                  const void *b, weir_lt b_layout, const void *beta, const void *c,
+                  weir_lt c_layout, void *d, weir_lt d_layout, const weir_lt_algorithm *algorithm,
                   void *workspace, size_t workspace_bytes, void *stream);
 } weir_lt_functions;
 
@@ -77,7 +79,8 @@ typedef struct weir_cublas {
     struct {
         weir_lt_shape     shape;
         weir_lt_algorithm algorithm;
-    } kept[WEIR_CUBLAS_KEPT]; /* choices take tens of microseconds; the oldest goes. The engine's thread alone comes here */
+    } kept
+        [WEIR_CUBLAS_KEPT]; /* choices take tens of microseconds; the oldest goes. The engine's thread alone comes here */
     uint32_t n_kept;
 } weir_cublas;
 

@@ -17,13 +17,13 @@
 
 #include <cstdint>
 
-#define WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                                        \
-    do {                                                                                                                                   \
-        auto *const weir_launched = kernel;                                                                                                \
-        weir_launched<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__);                                                                 \
+#define WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
+    do {                                                                                           \
+        auto *const weir_launched = kernel;                                                        \
+        weir_launched<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__);                         \
     } while (0)
 
-#define WEIR_DYNAMIC_SHARED(type, name)                                                                                                    \
-    extern __shared__ __align__(128) unsigned char weir_dynamic_shared[];                                                                  \
-    type *const                                    name = reinterpret_cast<type *>(weir_dynamic_shared)
+#define WEIR_DYNAMIC_SHARED(type, name)                                                            \
+    extern __shared__ __align__(128) unsigned char weir_dynamic_shared[];                          \
+    type *const name = reinterpret_cast<type *>(weir_dynamic_shared)
 #endif

@@ -47,36 +47,45 @@ template <int CHUNKS> struct Staged {
 };
 
 template <int CHUNKS>
-__device__ __forceinline__ Staged<CHUNKS> load_row(const weir_gated_delta_rule_args &args, const Unit &unit, int32_t row, int lane)
+__device__ __forceinline__ Staged<CHUNKS> load_row(const weir_gated_delta_rule_args &args,
+                                                   const Unit &unit, int32_t row, int lane)
 {
     Staged<CHUNKS> staged = {};
     if (row >= unit.segment.n_rows) return staged;
-    const int64_t at = (int64_t)unit.segment.first_row + row, qk = at * args.qkv_stride + unit.k_head * args.key_dim;
+    const int64_t at = (int64_t)unit.segment.first_row + row,
+                  qk = at * args.qkv_stride + unit.k_head * args.key_dim;
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
         const bool there = i * kWarp + lane < (int)args.key_dim;
-        staged.q[i] = there ? args.q[qk + i * kWarp + lane] : 0.0f, staged.k[i] = there ? args.k[qk + i * kWarp + lane] : 0.0f;
+        staged.q[i] = there ? args.q[qk + i * kWarp + lane] : 0.0f,
+        staged.k[i] = there ? args.k[qk + i * kWarp + lane] : 0.0f;
     }
-    if (lane < unit.width) staged.v = args.v[at * args.qkv_stride + unit.head * args.value_dim + unit.tile * kTile + lane];
-    staged.a = args.a[at * args.ab_stride + unit.head], staged.b = args.b[at * args.ab_stride + unit.head];
+    if (lane < unit.width)
+        staged.v =
+            args.v[at * args.qkv_stride + unit.head * args.value_dim + unit.tile * kTile + lane];
+    staged.a = args.a[at * args.ab_stride + unit.head],
+    staged.b = args.b[at * args.ab_stride + unit.head];
     return staged;
 }
 
 template <int CHUNKS>
-__device__ __forceinline__ void store_row(Rows<CHUNKS> &rows, const Staged<CHUNKS> &staged, const weir_gated_delta_rule_args &args,
-                                          const Unit &unit, int warp, int lane)
+__device__ __forceinline__ void store_row(Rows<CHUNKS> &rows, const Staged<CHUNKS> &staged,
+                                          const weir_gated_delta_rule_args &args, const Unit &unit,
+                                          int warp, int lane)
 {
     float q_squares = 0.0f, k_squares = 0.0f;
 #pragma unroll
     for (int i = 0; i < CHUNKS; i++) {
         rows.q[warp][i * kWarp + lane] = staged.q[i], rows.k[warp][i * kWarp + lane] = staged.k[i];
-        q_squares = fmaf(staged.q[i], staged.q[i], q_squares), k_squares = fmaf(staged.k[i], staged.k[i], k_squares);
+        q_squares = fmaf(staged.q[i], staged.q[i], q_squares),
+        k_squares = fmaf(staged.k[i], staged.k[i], k_squares);
     }
     if (lane < kTile) rows.v[warp][lane] = staged.v;
     q_squares = warp_sum(q_squares), k_squares = warp_sum(k_squares);
     if (lane != 0) return;
     const float x = staged.a + args.dt_bias[unit.head], softplus = x > 20.0f ? x : log1pf(expf(x));
-    rows.factors[warp] = { expf(args.a_neg[unit.head] * softplus), 1.0f / (1.0f + expf(-staged.b)), 1.0f / sqrtf(k_squares + 1e-6f),
+    rows.factors[warp] = { expf(args.a_neg[unit.head] * softplus), 1.0f / (1.0f + expf(-staged.b)),
+                           1.0f / sqrtf(k_squares + 1e-6f),
                            1.0f / sqrtf((q_squares + 1e-6f) * (float)args.key_dim) };
 }
 
@@ -91,46 +100,59 @@ __device__ __forceinline__ float column_sum(const float (&chains)[4])
 
 /* One row: S <- decay S + k_scale d k^T with d = beta (v - decay k_scale S^T k); returns q_scale S^T q. `share`: which keys of 32 are the lane's, by four. */
 template <int CHUNKS>
-__device__ __forceinline__ float step(float (&state)[CHUNKS][4], const float *q, const float *k, float v, const Factors &f, int share)
+__device__ __forceinline__ float step(float (&state)[CHUNKS][4], const float *q, const float *k,
+                                      float v, const Factors &f, int share)
 {
     float4 key[CHUNKS];
     float  chains[4] = { 0.0f, 0.0f, 0.0f, 0.0f };
 #pragma unroll
     for (int n = 0; n < CHUNKS; n++) {
         key[n] = *reinterpret_cast<const float4 *>(k + n * kWarp + share * 4);
-        chains[0] = fmaf(state[n][0], key[n].x, chains[0]), chains[1] = fmaf(state[n][1], key[n].y, chains[1]);
-        chains[2] = fmaf(state[n][2], key[n].z, chains[2]), chains[3] = fmaf(state[n][3], key[n].w, chains[3]);
+        chains[0] = fmaf(state[n][0], key[n].x, chains[0]),
+        chains[1] = fmaf(state[n][1], key[n].y, chains[1]);
+        chains[2] = fmaf(state[n][2], key[n].z, chains[2]),
+        chains[3] = fmaf(state[n][3], key[n].w, chains[3]);
     }
-    const float predicted = column_sum(chains) * (f.decay * f.k_scale), d = (v - predicted) * (f.beta * f.k_scale);
+    const float predicted = column_sum(chains) * (f.decay * f.k_scale),
+                d = (v - predicted) * (f.beta * f.k_scale);
 #pragma unroll
     for (int i = 0; i < 4; i++) chains[i] = 0.0f;
 #pragma unroll
     for (int n = 0; n < CHUNKS; n++) {
         const float4 query = *reinterpret_cast<const float4 *>(q + n * kWarp + share * 4);
-        state[n][0] = fmaf(key[n].x, d, state[n][0] * f.decay), state[n][1] = fmaf(key[n].y, d, state[n][1] * f.decay);
-        state[n][2] = fmaf(key[n].z, d, state[n][2] * f.decay), state[n][3] = fmaf(key[n].w, d, state[n][3] * f.decay);
-        chains[0] = fmaf(state[n][0], query.x, chains[0]), chains[1] = fmaf(state[n][1], query.y, chains[1]);
-        chains[2] = fmaf(state[n][2], query.z, chains[2]), chains[3] = fmaf(state[n][3], query.w, chains[3]);
+        state[n][0] = fmaf(key[n].x, d, state[n][0] * f.decay),
+        state[n][1] = fmaf(key[n].y, d, state[n][1] * f.decay);
+        state[n][2] = fmaf(key[n].z, d, state[n][2] * f.decay),
+        state[n][3] = fmaf(key[n].w, d, state[n][3] * f.decay);
+        chains[0] = fmaf(state[n][0], query.x, chains[0]),
+        chains[1] = fmaf(state[n][1], query.y, chains[1]);
+        chains[2] = fmaf(state[n][2], query.z, chains[2]),
+        chains[3] = fmaf(state[n][3], query.w, chains[3]);
     }
     return column_sum(chains) * f.q_scale;
 }
 
-template <int CHUNKS> __global__ void __launch_bounds__(kThreads) scan(const weir_gated_delta_rule_args args)
+template <int CHUNKS>
+__global__ void __launch_bounds__(kThreads) scan(const weir_gated_delta_rule_args args)
 {
     __shared__ Rows<CHUNKS> rows[2];
-    const int               warp = (int)threadIdx.x / kWarp, lane = (int)threadIdx.x % kWarp, column = warp * kColumns + lane % kColumns;
-    const int               share = lane / kColumns;
-    const int64_t           n_tiles = (args.value_dim + kTile - 1) / kTile, u = blockIdx.x;
-    Unit                    unit;
+    const int               warp = (int)threadIdx.x / kWarp, lane = (int)threadIdx.x % kWarp,
+              column = warp * kColumns + lane % kColumns;
+    const int     share = lane / kColumns;
+    const int64_t n_tiles = (args.value_dim + kTile - 1) / kTile, u = blockIdx.x;
+    Unit          unit;
     unit.segment = args.segments[u / (args.n_v_heads * n_tiles)];
     unit.head = u / n_tiles % args.n_v_heads, unit.tile = u % n_tiles;
-    unit.k_head = args.tiled_heads ? unit.head % args.n_k_heads : unit.head / (args.n_v_heads / args.n_k_heads);
+    unit.k_head = args.tiled_heads ? unit.head % args.n_k_heads
+                                   : unit.head / (args.n_v_heads / args.n_k_heads);
     unit.width = (int)min(args.value_dim - unit.tile * kTile, (int64_t)kTile);
     const int32_t n_rows = unit.segment.n_rows;
     if (n_rows <= 0) return; /* the whole block */
-    float *const kept = unit.segment.state + (unit.head * n_tiles + unit.tile) * args.key_dim * kTile + column;
+    float *const kept =
+        unit.segment.state + (unit.head * n_tiles + unit.tile) * args.key_dim * kTile + column;
     float *const out =
-        args.out + ((int64_t)unit.segment.first_row * args.n_v_heads + unit.head) * args.value_dim + unit.tile * kTile + column;
+        args.out + ((int64_t)unit.segment.first_row * args.n_v_heads + unit.head) * args.value_dim +
+        unit.tile * kTile + column;
     float state[CHUNKS][4];
     auto  staged = load_row<CHUNKS>(args, unit, warp, lane);
 #pragma unroll
@@ -146,8 +168,10 @@ template <int CHUNKS> __global__ void __launch_bounds__(kThreads) scan(const wei
     for (int32_t first = 0; first < n_rows; first += kRows) {
         const Rows<CHUNKS> &now = rows[first / kRows % 2];
         for (int r = 0; r < min(kRows, n_rows - first); r++) {
-            const float x = step<CHUNKS>(state, now.q[r], now.k[r], now.v[r][column], now.factors[r], share);
-            if (share == 0 && column < unit.width) out[(first + r) * args.n_v_heads * args.value_dim] = x;
+            const float x =
+                step<CHUNKS>(state, now.q[r], now.k[r], now.v[r][column], now.factors[r], share);
+            if (share == 0 && column < unit.width)
+                out[(first + r) * args.n_v_heads * args.value_dim] = x;
         }
         if (first + kRows >= n_rows) break;
         store_row<CHUNKS>(rows[(first / kRows + 1) % 2], staged, args, unit, warp, lane);
@@ -170,7 +194,8 @@ const char *reject(const weir_caps *caps, const void *op_args)
     return args->key_dim > 256 ? "key_dim > 256" : nullptr;
 }
 
-template <int CHUNKS> void launch(const weir_gated_delta_rule_args &args, int64_t n_units, cudaStream_t stream)
+template <int CHUNKS>
+void launch(const weir_gated_delta_rule_args &args, int64_t n_units, cudaStream_t stream)
 {
     WEIR_LAUNCH(scan<CHUNKS>, (unsigned)n_units, kThreads, 0, stream, args);
 }
@@ -179,9 +204,12 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_gated_delta_rule_args *>(op_args);
     const auto  stream = static_cast<cudaStream_t>(context->cuda_stream);
-    if (args.n_k_heads <= 0 || args.n_v_heads % args.n_k_heads != 0 || args.key_dim <= 0 || args.value_dim <= 0) return WEIR_EINVAL;
+    if (args.n_k_heads <= 0 || args.n_v_heads % args.n_k_heads != 0 || args.key_dim <= 0 ||
+        args.value_dim <= 0)
+        return WEIR_EINVAL;
     if (args.key_dim > 256) return WEIR_EUNSUPPORTED;
-    const int64_t n_units = args.n_segments * args.n_v_heads * ((args.value_dim + kTile - 1) / kTile);
+    const int64_t n_units =
+        args.n_segments * args.n_v_heads * ((args.value_dim + kTile - 1) / kTile);
     if (n_units <= 0) return WEIR_OK;
     if (n_units > INT32_MAX) return WEIR_EINVAL;
     if (args.key_dim <= 32)
@@ -201,7 +229,13 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_gated_delta_rule;
 const weir_kernel        weir_kernel_cuda_gated_delta_rule = {
-    WEIR_OP_GATED_DELTA_RULE,           WEIR_BACKEND_CUDA, "cuda.gated_delta_rule.scan",    1e-5, 2e-5,
-    weir_cuda_gated_delta_rule::reject, nullptr,           weir_cuda_gated_delta_rule::run,
+    WEIR_OP_GATED_DELTA_RULE,
+    WEIR_BACKEND_CUDA,
+    "cuda.gated_delta_rule.scan",
+    1e-5,
+    2e-5,
+    weir_cuda_gated_delta_rule::reject,
+    nullptr,
+    weir_cuda_gated_delta_rule::run,
 };
 }

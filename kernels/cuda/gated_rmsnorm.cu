@@ -10,7 +10,8 @@ using namespace weir_cuda;
 constexpr int kWarp = 32, kRows = 4, kVector = 4; /* kRows: warps of a block */
 
 /* KEPT: vectors of a lane. */
-template <int KEPT> __global__ void __launch_bounds__(kWarp *kRows) gated_rmsnorm(const weir_gated_rmsnorm_args args)
+template <int KEPT>
+__global__ void __launch_bounds__(kWarp *kRows) gated_rmsnorm(const weir_gated_rmsnorm_args args)
 {
     const int64_t row = (int64_t)blockIdx.x * kRows + threadIdx.x / kWarp;
     const int     lane = threadIdx.x % kWarp, n_vectors = (int)(args.dim / kVector);
@@ -25,7 +26,8 @@ template <int KEPT> __global__ void __launch_bounds__(kWarp *kRows) gated_rmsnor
     for (int k = 0; k < KEPT; k++) {
         const int i = k * kWarp + lane;
         kept[k] = i < n_vectors ? src[i] : make_float4(0, 0, 0, 0);
-        sum += kept[k].x * kept[k].x + kept[k].y * kept[k].y + kept[k].z * kept[k].z + kept[k].w * kept[k].w;
+        sum += kept[k].x * kept[k].x + kept[k].y * kept[k].y + kept[k].z * kept[k].z +
+               kept[k].w * kept[k].w;
     }
     const float scale = rsqrtf(warp_sum(sum) / (float)args.dim + args.eps);
 #pragma unroll
@@ -33,8 +35,8 @@ template <int KEPT> __global__ void __launch_bounds__(kWarp *kRows) gated_rmsnor
         const int i = k * kWarp + lane;
         if (i >= n_vectors) break;
         const float4 x = kept[k], w = weight[i], g = gate[i];
-        dst[i] = make_float4(w.x * (x.x * scale) * silu(g.x), w.y * (x.y * scale) * silu(g.y), w.z * (x.z * scale) * silu(g.z),
-                             w.w * (x.w * scale) * silu(g.w));
+        dst[i] = make_float4(w.x * (x.x * scale) * silu(g.x), w.y * (x.y * scale) * silu(g.y),
+                             w.z * (x.z * scale) * silu(g.z), w.w * (x.w * scale) * silu(g.w));
     }
 }
 
@@ -44,7 +46,8 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (caps->cuda_capability < 80) return "needs sm_80";
     if (args->dim <= 0 || args->dim % kVector != 0) return "dim % 4 != 0";
     if (args->dim > 1024) return "dim > 1024";
-    return is_aligned(args->dst) && is_aligned(args->src) && is_aligned(args->gate) && is_aligned(args->weight)
+    return is_aligned(args->dst) && is_aligned(args->src) && is_aligned(args->gate) &&
+                   is_aligned(args->weight)
                ? nullptr
                : "arrays not 16-byte aligned";
 }

@@ -65,9 +65,12 @@ const char *reject_weight(const weir_matmul_args &args, const weir_weight &weigh
     if (weight.n_out < 1 || weight.n_out > 65535 * 128 / WEIR_MATMUL_OUTPUTS)
         return "n_out is not 1 to 2 million"; /* blocks are an axis of a grid */
     if (reinterpret_cast<uintptr_t>(weight.data) % 16 != 0) return "weight not 16-byte aligned";
-    if (weight.dtype == WEIR_F32 || weight.dtype == WEIR_BF16 || weight.dtype == WEIR_F16) return nullptr;
+    if (weight.dtype == WEIR_F32 || weight.dtype == WEIR_BF16 || weight.dtype == WEIR_F16)
+        return nullptr;
     if (!weir_cuda_format_of(weight.dtype, &format)) return "type without a GPU layout";
-    return weight.n_in % weir_dtype_of(weight.dtype).block_elements != 0 ? "rows are no whole blocks" : nullptr;
+    return weight.n_in % weir_dtype_of(weight.dtype).block_elements != 0
+               ? "rows are no whole blocks"
+               : nullptr;
 }
 
 const char *reject(const weir_caps *caps, const void *op_args)
@@ -89,15 +92,18 @@ size_t scratch(const void *op_args)
     return place(&x, args, nullptr);
 }
 
-product product_of(const weir_matmul_args &args, const weir_matmul_output &output, const activations &x)
+product product_of(const weir_matmul_args &args, const weir_matmul_output &output,
+                   const activations &x)
 {
     const weir_weight &weight = *output.weight;
     weir_cuda_format   format;
     product            p = {};
     p.weight = static_cast<const uint8_t *>(weight.data);
     p.n_out = weight.n_out, p.n_rows = args.n_rows, p.n_tiles = x.n_tiles;
-    p.steps = x.steps, p.slice_steps = slice_steps_of(x.steps), p.n_slices = (x.steps + p.slice_steps - 1) / p.slice_steps;
-    p.x = x, p.dst = output.dst, p.dst_stride = output.dst_stride, p.bias = output.bias, p.accumulate = output.accumulate;
+    p.steps = x.steps, p.slice_steps = slice_steps_of(x.steps),
+    p.n_slices = (x.steps + p.slice_steps - 1) / p.slice_steps;
+    p.x = x, p.dst = output.dst, p.dst_stride = output.dst_stride, p.bias = output.bias,
+    p.accumulate = output.accumulate;
     if (weir_cuda_format_of(weight.dtype, &format))
         p.planes = weir_cuda_planes_of(format, weight.n_in);
     else

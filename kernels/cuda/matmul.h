@@ -14,20 +14,29 @@
 
 namespace weir_cuda_matmul {
 
-constexpr int kWarp = 32, kPanel = WEIR_CUDA_PANEL, kTile = 8, kMostSlices = 16, kSliceSteps = WEIR_CUDA_SUPER / WEIR_CUDA_STEP;
+constexpr int kWarp = 32, kPanel = WEIR_CUDA_PANEL, kTile = 8, kMostSlices = 16,
+              kSliceSteps = WEIR_CUDA_SUPER / WEIR_CUDA_STEP;
 constexpr int kWarps = 8; /* of a block */
 
 /* Rounded activations; what no weight of the call needs is NULL. */
 struct activations {
-    int64_t  n_rows, n_tiles, steps;
-    uint8_t *codes; /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t .. of a group's 32 */
-    float   *scales; /* [n_tiles][2 steps][8 rows]                                                                                   */
-    float   *sums; /* the same: scale * sum of a group's codes                                                                     */
-    float   *half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each                                                                 */
-    uint8_t *bf16; /* [n_tiles][2 steps][32 lanes][16]: lane 4 row + t has inputs 8t .. 8t+7 of 32                                 */
-    uint8_t *f16; /* the same, of x * 2^e                                                                                         */
-    float   *inverses; /* [8 n_tiles]: 2^-e                                                                                            */
-    float   *f32; /* [8 n_tiles][64 steps], padded with zeros                                                                     */
+    int64_t n_rows, n_tiles, steps;
+    uint8_t *
+        codes; /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t .. of a group's 32 */
+    float *
+        scales; /* [n_tiles][2 steps][8 rows]                                                                                   */
+    float *
+        sums; /* the same: scale * sum of a group's codes                                                                     */
+    float *
+        half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each                                                                 */
+    uint8_t *
+        bf16; /* [n_tiles][2 steps][32 lanes][16]: lane 4 row + t has inputs 8t .. 8t+7 of 32                                 */
+    uint8_t *
+        f16; /* the same, of x * 2^e                                                                                         */
+    float *
+        inverses; /* [8 n_tiles]: 2^-e                                                                                            */
+    float *
+        f32; /* [8 n_tiles][64 steps], padded with zeros                                                                     */
 };
 
 /* One output of a call. */
@@ -38,8 +47,8 @@ struct product {
     int64_t          n_out, n_rows, n_tiles, steps, slice_steps, n_slices, dst_stride;
     activations      x;
     float           *dst;
-    const float     *bias, *row_scales; /* row_scales: NULL, or what a row's sums are multiplied by */
-    bool             accumulate;
+    const float *bias, *row_scales; /* row_scales: NULL, or what a row's sums are multiplied by */
+    bool         accumulate;
 };
 
 /* Outputs of a call whose weights have one format: one launch for few rows, as k and v beside q would leave most of a GPU idle by themselves. */
@@ -91,22 +100,25 @@ __device__ __forceinline__ void put(const product &p, int64_t row, int64_t outpu
 }
 
 /* A panel's sums for a tile of rows, as the tensor cores leave them: outputs g and g + 8, rows 2t and 2t + 1. */
-__device__ __forceinline__ void put_tile(const product &p, int64_t panel, int64_t tile, const float (&sums)[4])
+__device__ __forceinline__ void put_tile(const product &p, int64_t panel, int64_t tile,
+                                         const float (&sums)[4])
 {
     const int     lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
     const int64_t row = tile * kTile + 2 * t, output = panel * kPanel + g;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         if (tile >= p.n_tiles) break;
-        put(p, row + i % 2, output + i / 2 * 8, p.row_scales ? sums[i] * p.row_scales[row + i % 2] : sums[i]);
+        put(p, row + i % 2, output + i / 2 * 8,
+            p.row_scales ? sums[i] * p.row_scales[row + i % 2] : sums[i]);
     }
 }
 
 /* Sums of steps [first, end) for a rectangle of panels and tiles: what differs between types of weights is a SLICE, which loads a lane's part of a step, unpacks it
  * to the operands of products and multiplies those with a tile. AHEAD steps are loaded before the first of them is multiplied; with 1, the next one is. */
 template <class SLICE, int AHEAD, int PANELS, int TILES>
-__device__ __forceinline__ void sum_steps(const product &p, const int64_t (&panels)[PANELS], const int64_t (&tiles)[TILES], int64_t first,
-                                          int64_t end, float (&sums)[PANELS][TILES][4])
+__device__ __forceinline__ void sum_steps(const product &p, const int64_t (&panels)[PANELS],
+                                          const int64_t (&tiles)[TILES], int64_t first, int64_t end,
+                                          float (&sums)[PANELS][TILES][4])
 {
     typename SLICE::step now[AHEAD][PANELS], next[PANELS];
     if (AHEAD == 1) {
@@ -125,7 +137,8 @@ __device__ __forceinline__ void sum_steps(const product &p, const int64_t (&pane
             }
         if (AHEAD == 1) {
 #pragma unroll
-            for (int m = 0; m < PANELS; m++) SLICE::load(next[m], p, panels[m], index + 1 < end ? index + 1 : index);
+            for (int m = 0; m < PANELS; m++)
+                SLICE::load(next[m], p, panels[m], index + 1 < end ? index + 1 : index);
         }
 #pragma unroll
         for (int i = 0; i < AHEAD; i++) {
@@ -136,7 +149,8 @@ __device__ __forceinline__ void sum_steps(const product &p, const int64_t (&pane
 #pragma unroll
             for (int n = 0; n < TILES; n++)
 #pragma unroll
-                for (int m = 0; m < PANELS; m++) SLICE::multiply(sums[m][n], o[m], p, tiles[n], index + i);
+                for (int m = 0; m < PANELS; m++)
+                    SLICE::multiply(sums[m][n], o[m], p, tiles[n], index + i);
         }
     }
 }
@@ -144,23 +158,29 @@ __device__ __forceinline__ void sum_steps(const product &p, const int64_t (&pane
 /* Few rows: one panel and TILES tiles per block. */
 template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(const group &g)
 {
-    constexpr int kAhead = TILES == 1 ? kSliceSteps : kSliceSteps / 2; /* as many steps under way as registers hold */
+    constexpr int kAhead =
+        TILES == 1 ? kSliceSteps : kSliceSteps / 2; /* as many steps under way as registers hold */
     WEIR_DYNAMIC_SHARED(float4, partial); /* [n_slices][TILES][32 lanes] */
-    const int      lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp), n_warps = (int)(blockDim.x / kWarp);
+    const int lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp),
+              n_warps = (int)(blockDim.x / kWarp);
     const int      own = own_output(g);
     const product &p = g.p[own];
-    const int64_t  panels[1] = { (int64_t)(blockIdx.x - g.first_block[own]) }, first_tile = (int64_t)blockIdx.y * TILES;
-    int64_t        tiles[TILES];
+    const int64_t  panels[1] = { (int64_t)(blockIdx.x - g.first_block[own]) },
+                  first_tile = (int64_t)blockIdx.y * TILES;
+    int64_t tiles[TILES];
 #pragma unroll
     for (int n = 0; n < TILES; n++)
-        tiles[n] = first_tile + n < p.n_tiles ? first_tile + n : p.n_tiles - 1; /* past the last: again, not stored */
+        tiles[n] = first_tile + n < p.n_tiles
+                       ? first_tile + n
+                       : p.n_tiles - 1; /* past the last: again, not stored */
     for (int64_t slice = warp; slice < p.n_slices; slice += n_warps) {
         const int64_t first = slice * p.slice_steps, last = first + p.slice_steps;
         float         sums[1][TILES][4] = {};
         sum_steps<SLICE, kAhead>(p, panels, tiles, first, last < p.steps ? last : p.steps, sums);
 #pragma unroll
         for (int n = 0; n < TILES; n++)
-            partial[(slice * TILES + n) * kWarp + lane] = make_float4(sums[0][n][0], sums[0][n][1], sums[0][n][2], sums[0][n][3]);
+            partial[(slice * TILES + n) * kWarp + lane] =
+                make_float4(sums[0][n][0], sums[0][n][1], sums[0][n][2], sums[0][n][3]);
     }
     __syncthreads();
     for (int n = warp; n < TILES; n += n_warps) {
@@ -174,8 +194,9 @@ template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(c
 }
 
 /* Many rows: a block of 4 x 2 warps, a warp PANELS panels by TILES tiles. Blocks that follow each other share their panels: y is the panels' axis. */
-constexpr int                                                                 kWarpsDown = 4, kWarpsAcross = 2;
-template <class SLICE, int PANELS, int TILES> __device__ __forceinline__ void multiply_many(const product &p)
+constexpr int kWarpsDown = 4, kWarpsAcross = 2;
+template <class SLICE, int PANELS, int TILES>
+__device__ __forceinline__ void multiply_many(const product &p)
 {
     const int     warp = (int)(threadIdx.x / kWarp);
     const int64_t n_panels = (p.n_out + kPanel - 1) / kPanel;
@@ -183,11 +204,14 @@ template <class SLICE, int PANELS, int TILES> __device__ __forceinline__ void mu
     const int64_t first_tile = ((int64_t)blockIdx.x * kWarpsAcross + warp % kWarpsAcross) * TILES;
     int64_t       panels[PANELS], tiles[TILES];
     float         total[PANELS][TILES][4] = {};
-    if (first_panel >= n_panels || first_tile >= p.n_tiles) return; /* whole warps, and there is no barrier */
+    if (first_panel >= n_panels || first_tile >= p.n_tiles)
+        return; /* whole warps, and there is no barrier */
 #pragma unroll
-    for (int m = 0; m < PANELS; m++) panels[m] = first_panel + m < n_panels ? first_panel + m : n_panels - 1;
+    for (int m = 0; m < PANELS; m++)
+        panels[m] = first_panel + m < n_panels ? first_panel + m : n_panels - 1;
 #pragma unroll
-    for (int n = 0; n < TILES; n++) tiles[n] = first_tile + n < p.n_tiles ? first_tile + n : p.n_tiles - 1;
+    for (int n = 0; n < TILES; n++)
+        tiles[n] = first_tile + n < p.n_tiles ? first_tile + n : p.n_tiles - 1;
     for (int64_t first = 0; first < p.steps; first += p.slice_steps) {
         const int64_t last = first + p.slice_steps;
         float         sums[PANELS][TILES][4] = {};
@@ -208,11 +232,22 @@ template <class SLICE, int PANELS, int TILES> __device__ __forceinline__ void mu
 /* The launches of both. */
 inline dim3 many_grid(const product &p, int panels, int tiles)
 {
-    const int64_t across = (int64_t)tiles * kWarpsAcross, down = (int64_t)panels * kWarpsDown, n_panels = (p.n_out + kPanel - 1) / kPanel;
-    return dim3((unsigned)((p.n_tiles + across - 1) / across), (unsigned)((n_panels + down - 1) / down));
+    const int64_t across = (int64_t)tiles * kWarpsAcross, down = (int64_t)panels * kWarpsDown,
+                  n_panels = (p.n_out + kPanel - 1) / kPanel;
+    return dim3((unsigned)((p.n_tiles + across - 1) / across),
+                (unsigned)((n_panels + down - 1) / down));
 }
-inline dim3     few_grid(group &g, int tiles) { return dim3(share_blocks(g, kPanel), (unsigned)((g.p[0].n_tiles + tiles - 1) / tiles)); }
-inline unsigned few_threads(const product &p) { return (unsigned)(kWarp * (p.n_slices < kWarps ? p.n_slices : kWarps)); }
-inline size_t   few_shared(const product &p, int tiles) { return (size_t)p.n_slices * (size_t)tiles * kWarp * sizeof(float4); }
+inline dim3 few_grid(group &g, int tiles)
+{
+    return dim3(share_blocks(g, kPanel), (unsigned)((g.p[0].n_tiles + tiles - 1) / tiles));
+}
+inline unsigned few_threads(const product &p)
+{
+    return (unsigned)(kWarp * (p.n_slices < kWarps ? p.n_slices : kWarps));
+}
+inline size_t few_shared(const product &p, int tiles)
+{
+    return (size_t)p.n_slices * (size_t)tiles * kWarp * sizeof(float4);
+}
 
 } // namespace weir_cuda_matmul

@@ -12,18 +12,22 @@ namespace weir_cuda_matmul_floats {
 
 using namespace weir_cuda_matmul;
 
-template <int ROWS> __global__ void __launch_bounds__(kWarp *kWarps) multiply(const __grid_constant__ group g)
+template <int ROWS>
+__global__ void __launch_bounds__(kWarp *kWarps) multiply(const __grid_constant__ group g)
 {
     WEIR_DYNAMIC_SHARED(float, partial); /* [n_slices][ROWS][32 lanes] */
-    const int      lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp), n_warps = (int)(blockDim.x / kWarp);
+    const int lane = (int)(threadIdx.x % kWarp), warp = (int)(threadIdx.x / kWarp),
+              n_warps = (int)(blockDim.x / kWarp);
     const int      own = own_output(g);
     const product &p = g.p[own];
-    const int64_t  output = (int64_t)(blockIdx.x - g.first_block[own]) * kWarp + lane, first_row = (int64_t)blockIdx.y * ROWS,
-                  stride = p.steps * WEIR_CUDA_STEP;
-    const auto   *weights = reinterpret_cast<const float *>(p.weight + (output < p.n_out ? output : p.n_out - 1) * p.row_bytes);
+    const int64_t  output = (int64_t)(blockIdx.x - g.first_block[own]) * kWarp + lane,
+                  first_row = (int64_t)blockIdx.y * ROWS, stride = p.steps * WEIR_CUDA_STEP;
+    const auto *weights = reinterpret_cast<const float *>(
+        p.weight + (output < p.n_out ? output : p.n_out - 1) * p.row_bytes);
     const int64_t n_kept = p.row_bytes / (int64_t)sizeof(float), padded = p.n_tiles * kTile;
     for (int64_t slice = warp; slice < p.n_slices; slice += n_warps) {
-        const int64_t first = slice * p.slice_steps * WEIR_CUDA_STEP, last = first + p.slice_steps * WEIR_CUDA_STEP;
+        const int64_t first = slice * p.slice_steps * WEIR_CUDA_STEP,
+                      last = first + p.slice_steps * WEIR_CUDA_STEP;
         const int64_t end = last < n_kept ? last : n_kept;
         float         sums[ROWS] = {};
 #pragma unroll(ROWS > 4 ? 1 : 4)
@@ -42,7 +46,8 @@ template <int ROWS> __global__ void __launch_bounds__(kWarp *kWarps) multiply(co
     __syncthreads();
     for (int r = warp; r < ROWS; r += n_warps) {
         float total = 0;
-        for (int64_t slice = 0; slice < p.n_slices; slice++) total += partial[(slice * ROWS + r) * kWarp + lane];
+        for (int64_t slice = 0; slice < p.n_slices; slice++)
+            total += partial[(slice * ROWS + r) * kWarp + lane];
         put(p, first_row + r, output, total);
     }
 }
@@ -51,7 +56,8 @@ template <int ROWS> void launch(group &g, cudaStream_t stream)
 {
     const product &first = g.p[0];
     const dim3     grid(share_blocks(g, kWarp), (unsigned)((first.n_rows + ROWS - 1) / ROWS));
-    WEIR_LAUNCH((multiply<ROWS>), grid, few_threads(first), (size_t)first.n_slices * ROWS * kWarp * sizeof(float), stream, g);
+    WEIR_LAUNCH((multiply<ROWS>), grid, few_threads(first),
+                (size_t)first.n_slices * ROWS * kWarp * sizeof(float), stream, g);
 }
 
 } // namespace weir_cuda_matmul_floats

@@ -26,7 +26,8 @@ template <bool IS_F16> struct format {
     using operands = step; /* they are multiplied as they lie */
     static __device__ __forceinline__ void unpack(operands &o, const step &s) { o = s; }
 
-    static __device__ __forceinline__ void load(step &s, const product &p, int64_t panel, int64_t index)
+    static __device__ __forceinline__ void load(step &s, const product &p, int64_t panel,
+                                                int64_t index)
     {
         const int lane = (int)(threadIdx.x % kWarp), g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -35,13 +36,17 @@ template <bool IS_F16> struct format {
             const uint8_t *const at = p.weight + (row < p.n_out ? row : p.n_out - 1) * p.row_bytes;
 #pragma unroll
             for (int chunk = 0; chunk < 2; chunk++) {
-                const int64_t byte = index * 128 + chunk * 64 + t * 16; /* rows are whole 16 bytes, not whole steps */
-                s.rows[half][chunk] = byte < p.row_bytes ? *reinterpret_cast<const uint4 *>(at + byte) : make_uint4(0, 0, 0, 0);
+                const int64_t byte = index * 128 + chunk * 64 +
+                                     t * 16; /* rows are whole 16 bytes, not whole steps */
+                s.rows[half][chunk] = byte < p.row_bytes
+                                          ? *reinterpret_cast<const uint4 *>(at + byte)
+                                          : make_uint4(0, 0, 0, 0);
             }
         }
     }
 
-    static __device__ __forceinline__ void multiply_pair(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2])
+    static __device__ __forceinline__ void multiply_pair(float (&sums)[4], const uint32_t (&a)[4],
+                                                         const uint32_t (&b)[2])
     {
         if (IS_F16)
             weir_cuda::mma_f16(sums, a, b);
@@ -49,14 +54,18 @@ template <bool IS_F16> struct format {
             weir_cuda::mma_bf16(sums, a, b);
     }
 
-    static __device__ __forceinline__ void multiply(float (&sums)[4], const operands &s, const product &p, int64_t tile, int64_t index)
+    static __device__ __forceinline__ void multiply(float (&sums)[4], const operands &s,
+                                                    const product &p, int64_t tile, int64_t index)
     {
         const int            lane = (int)(threadIdx.x % kWarp);
-        const uint8_t *const at = (IS_F16 ? p.x.f16 : p.x.bf16) + (tile * p.steps + index) * 1024 + lane * 16;
+        const uint8_t *const at =
+            (IS_F16 ? p.x.f16 : p.x.bf16) + (tile * p.steps + index) * 1024 + lane * 16;
 #pragma unroll
         for (int chunk = 0; chunk < 2; chunk++) {
-            const uint4    x = *reinterpret_cast<const uint4 *>(at + chunk * 512), low = s.rows[0][chunk], high = s.rows[1][chunk];
-            const uint32_t a[2][4] = { { low.x, high.x, low.y, high.y }, { low.z, high.z, low.w, high.w } };
+            const uint4 x = *reinterpret_cast<const uint4 *>(at + chunk * 512),
+                        low = s.rows[0][chunk], high = s.rows[1][chunk];
+            const uint32_t a[2][4] = { { low.x, high.x, low.y, high.y },
+                                       { low.z, high.z, low.w, high.w } };
             const uint32_t b[2][2] = { { x.x, x.y }, { x.z, x.w } };
             multiply_pair(sums, a[0], b[0]);
             multiply_pair(sums, a[1], b[1]);
@@ -64,12 +73,15 @@ template <bool IS_F16> struct format {
     }
 };
 
-template <class FORMAT, int TILES> __global__ void __launch_bounds__(kWarp *kWarps, TILES == 1 ? 2 : 1) few(const __grid_constant__ group g)
+template <class FORMAT, int TILES>
+__global__ void __launch_bounds__(kWarp *kWarps, TILES == 1 ? 2 : 1)
+    few(const __grid_constant__ group g)
 {
     multiply_few<FORMAT, TILES>(g);
 }
-constexpr int                           kManyPanels = 2, kManyTiles = 4;
-template <class FORMAT> __global__ void __launch_bounds__(kWarp *kWarps, 1) many(const __grid_constant__ product p)
+constexpr int kManyPanels = 2, kManyTiles = 4;
+template <class FORMAT>
+__global__ void __launch_bounds__(kWarp *kWarps, 1) many(const __grid_constant__ product p)
 {
     multiply_many<FORMAT, kManyPanels, kManyTiles>(p);
 }
@@ -78,12 +90,15 @@ template <class FORMAT> void launch(group &g, bool is_many, cudaStream_t stream)
 {
     const product &first = g.p[0];
     for (int32_t o = 0; is_many && o < g.n; o++)
-        WEIR_LAUNCH((many<FORMAT>), many_grid(g.p[o], kManyPanels, kManyTiles), kWarp * kWarps, 0, stream, g.p[o]);
+        WEIR_LAUNCH((many<FORMAT>), many_grid(g.p[o], kManyPanels, kManyTiles), kWarp * kWarps, 0,
+                    stream, g.p[o]);
     if (is_many) return;
     if (first.n_tiles == 1)
-        WEIR_LAUNCH((few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1), stream, g);
+        WEIR_LAUNCH((few<FORMAT, 1>), few_grid(g, 1), few_threads(first), few_shared(first, 1),
+                    stream, g);
     else
-        WEIR_LAUNCH((few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4), stream, g);
+        WEIR_LAUNCH((few<FORMAT, 4>), few_grid(g, 4), few_threads(first), few_shared(first, 4),
+                    stream, g);
 }
 
 } // namespace weir_cuda_matmul_halves

@@ -29,23 +29,28 @@ __device__ __forceinline__ int quad_sum(int x)
 }
 
 /* Four lanes per group of 32: lane t takes inputs 4t .. 4t+3 of both halves. Blocks of a row: y. */
-__global__ void __launch_bounds__(kThreads) quantise(const weir_matmul_args args, const activations x)
+__global__ void __launch_bounds__(kThreads)
+    quantise(const weir_matmul_args args, const activations x)
 {
-    const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x, group = unit / 4;
-    const int     t = (int)(unit % 4);
-    float         values[8];
-    int           greatest = 0, sums[2] = {};
-    uint32_t      words[2] = {};
+    const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x,
+                  group = unit / 4;
+    const int t = (int)(unit % 4);
+    float     values[8];
+    int       greatest = 0, sums[2] = {};
+    uint32_t  words[2] = {};
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         values[i] = x_at(args, row, group * WEIR_CUDA_GROUP + i / 4 * 16 + 4 * t + i % 4);
-        greatest = max(greatest, __float_as_int(values[i]) & 0x7FFFFFFF); /* magnitudes order as their bits do, NaN last */
+        greatest = max(greatest, __float_as_int(values[i]) &
+                                     0x7FFFFFFF); /* magnitudes order as their bits do, NaN last */
     }
     greatest = quad_max(greatest);
     const float magnitude = __int_as_float(greatest);
     const bool  is_wild = greatest >= 0x7F800000, is_nothing = is_wild || magnitude < 0x1p-100f;
     const float factor = is_nothing ? 0.0f : 127.0f / magnitude;
-    const float scale = is_wild ? __int_as_float(0x7FC00000) : is_nothing ? 0.0f : magnitude / 127.0f;
+    const float scale = is_wild      ? __int_as_float(0x7FC00000)
+                        : is_nothing ? 0.0f
+                                     : magnitude / 127.0f;
 #pragma unroll
     for (int i = 0; i < 8; i++) {
         const int code = is_nothing ? 0 : __float2int_rn(values[i] * factor);
@@ -56,7 +61,8 @@ __global__ void __launch_bounds__(kThreads) quantise(const weir_matmul_args args
     sums[1] = quad_sum(sums[1]);
     if (group >= 2 * x.steps) return;
     const int64_t tile = row / kTile, in_tile = row % kTile, lane = 4 * in_tile + t;
-    *reinterpret_cast<uint2 *>(x.codes + (tile * x.steps + group / 2) * 512 + lane * 16 + group % 2 * 8) = make_uint2(words[0], words[1]);
+    *reinterpret_cast<uint2 *>(x.codes + (tile * x.steps + group / 2) * 512 + lane * 16 +
+                               group % 2 * 8) = make_uint2(words[0], words[1]);
     if (t != 0) return;
     const int64_t at = tile * 2 * x.steps + group;
     x.scales[at * kTile + in_tile] = scale;
@@ -66,14 +72,17 @@ __global__ void __launch_bounds__(kThreads) quantise(const weir_matmul_args args
 }
 
 /* 2^-e of each row: one block per row. */
-__global__ void __launch_bounds__(kThreads) scale_rows(const weir_matmul_args args, const activations x)
+__global__ void __launch_bounds__(kThreads)
+    scale_rows(const weir_matmul_args args, const activations x)
 {
     __shared__ int partial[kThreads / kWarp];
     const int64_t  row = blockIdx.x;
     int            greatest = 0;
-    for (int64_t i = threadIdx.x; i < args.n_in; i += kThreads) greatest = max(greatest, __float_as_int(x_at(args, row, i)) & 0x7FFFFFFF);
+    for (int64_t i = threadIdx.x; i < args.n_in; i += kThreads)
+        greatest = max(greatest, __float_as_int(x_at(args, row, i)) & 0x7FFFFFFF);
 #pragma unroll
-    for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) greatest = max(greatest, __shfl_xor_sync(0xffffffffu, greatest, lanes));
+    for (int lanes = kWarp / 2; lanes > 0; lanes /= 2)
+        greatest = max(greatest, __shfl_xor_sync(0xffffffffu, greatest, lanes));
     if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = greatest;
     __syncthreads();
     if (threadIdx.x != 0) return;
@@ -84,29 +93,37 @@ __global__ void __launch_bounds__(kThreads) scale_rows(const weir_matmul_args ar
 
 __device__ __forceinline__ uint32_t pair_of(float low, float high, bool is_f16)
 {
-    if (is_f16) return (uint32_t)__half_as_ushort(__float2half_rn(low)) | (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
-    return (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(low)) | (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
+    if (is_f16)
+        return (uint32_t)__half_as_ushort(__float2half_rn(low)) |
+               (uint32_t)__half_as_ushort(__float2half_rn(high)) << 16;
+    return (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(low)) |
+           (uint32_t)__bfloat16_as_ushort(__float2bfloat16_rn(high)) << 16;
 }
 
 /* A thread has 8 inputs of a row. */
-template <bool IS_F16> __global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, const activations x)
+template <bool IS_F16>
+__global__ void __launch_bounds__(kThreads) narrow(const weir_matmul_args args, const activations x)
 {
-    const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x, chunk = unit / 4, t = unit % 4;
+    const int64_t row = blockIdx.y, unit = (int64_t)blockIdx.x * kThreads + threadIdx.x,
+                  chunk = unit / 4, t = unit % 4;
     if (chunk >= 2 * x.steps) return;
     const float factor = IS_F16 ? 1.0f / x.inverses[row] : 1.0f; /* powers of two: exact */
     uint32_t    words[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int64_t column = chunk * 32 + 8 * t + 2 * i;
-        words[i] = pair_of(x_at(args, row, column) * factor, x_at(args, row, column + 1) * factor, IS_F16);
+        words[i] =
+            pair_of(x_at(args, row, column) * factor, x_at(args, row, column + 1) * factor, IS_F16);
     }
-    uint8_t *const to = (IS_F16 ? x.f16 : x.bf16) + (row / kTile * 2 * x.steps + chunk) * 512 + (4 * (row % kTile) + t) * 16;
+    uint8_t *const to = (IS_F16 ? x.f16 : x.bf16) + (row / kTile * 2 * x.steps + chunk) * 512 +
+                        (4 * (row % kTile) + t) * 16;
     *reinterpret_cast<uint4 *>(to) = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
 __global__ void __launch_bounds__(kThreads) copy(const weir_matmul_args args, const activations x)
 {
-    const int64_t row = blockIdx.y, column = (int64_t)blockIdx.x * kThreads + threadIdx.x, stride = x.steps * WEIR_CUDA_STEP;
+    const int64_t row = blockIdx.y, column = (int64_t)blockIdx.x * kThreads + threadIdx.x,
+                  stride = x.steps * WEIR_CUDA_STEP;
     if (column < stride) x.f32[row * stride + column] = x_at(args, row, column);
 }
 
@@ -118,8 +135,10 @@ void prepare(const weir_matmul_args &args, const activations &x, cudaStream_t st
 {
     using namespace weir_cuda_matmul_prepare;
     const unsigned rows = (unsigned)(x.n_tiles * kTile);
-    const auto     blocks = [&](int64_t units) { return dim3((unsigned)((units + kThreads - 1) / kThreads), rows); };
-    const auto     quads = blocks(8 * x.steps); /* four lanes to 32 inputs */
+    const auto     blocks = [&](int64_t units) {
+        return dim3((unsigned)((units + kThreads - 1) / kThreads), rows);
+    };
+    const auto quads = blocks(8 * x.steps); /* four lanes to 32 inputs */
     if (x.codes) WEIR_LAUNCH(quantise, quads, kThreads, 0, stream, args, x);
     if (x.bf16) WEIR_LAUNCH(narrow<false>, quads, kThreads, 0, stream, args, x);
     if (x.f16) {

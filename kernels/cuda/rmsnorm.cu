@@ -14,8 +14,14 @@ using namespace weir_cuda;
 
 constexpr int kWarp = 32, kVector = 4;
 
-__device__ __forceinline__ float4 sum_of(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
-__device__ __forceinline__ float  squares(float4 a) { return a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w; }
+__device__ __forceinline__ float4 sum_of(float4 a, float4 b)
+{
+    return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+__device__ __forceinline__ float squares(float4 a)
+{
+    return a.x * a.x + a.y * a.y + a.z * a.z + a.w * a.w;
+}
 __device__ __forceinline__ float4 scaled(float4 a, float s, float4 w)
 {
     return make_float4(a.x * s * w.x, a.y * s * w.y, a.z * s * w.z, a.w * s * w.w);
@@ -36,16 +42,21 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *
 }
 
 /* One (row, group) by THREADS threads, ROWS of them per block; each thread keeps up to KEPT vectors in registers. */
-template <int THREADS, int ROWS, int KEPT> __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args args)
+template <int THREADS, int ROWS, int KEPT>
+__global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args args)
 {
     __shared__ float partial[THREADS / kWarp];
     const int64_t    unit = (int64_t)blockIdx.x * ROWS + threadIdx.x / THREADS;
     const int        tid = threadIdx.x % THREADS, n_vectors = (int)(args.dim / kVector);
-    if (ROWS > 1 && unit >= args.n_rows * args.n_groups) return; /* whole warps leave: THREADS is one warp then */
+    if (ROWS > 1 && unit >= args.n_rows * args.n_groups)
+        return; /* whole warps leave: THREADS is one warp then */
     const int64_t row = unit / args.n_groups, group = unit % args.n_groups;
-    float4       *src = reinterpret_cast<float4 *>(args.src + row * args.src_stride + group * args.src_group_stride);
-    float4       *dst = reinterpret_cast<float4 *>(args.dst + row * args.dst_stride + group * args.dst_group_stride);
-    const float4 *add = args.add ? reinterpret_cast<const float4 *>(args.add + row * args.add_stride) : nullptr;
+    float4       *src = reinterpret_cast<float4 *>(args.src + row * args.src_stride +
+                                                   group * args.src_group_stride);
+    float4       *dst = reinterpret_cast<float4 *>(args.dst + row * args.dst_stride +
+                                                   group * args.dst_group_stride);
+    const float4 *add =
+        args.add ? reinterpret_cast<const float4 *>(args.add + row * args.add_stride) : nullptr;
     const float4 *weight = reinterpret_cast<const float4 *>(args.weight);
     float4        kept[KEPT];
     float         sum = 0;
@@ -72,16 +83,20 @@ const char *reject(const weir_caps *caps, const void *op_args)
     if (caps->cuda_capability < 80) return "needs sm_80";
     if (args->dim <= 0 || args->dim % kVector != 0) return "dim % 4 != 0";
     if (args->dim > 16384) return "dim > 16384";
-    if (!is_aligned(args->dst) || !is_aligned(args->src) || !is_aligned(args->weight) || !is_aligned(args->add))
+    if (!is_aligned(args->dst) || !is_aligned(args->src) || !is_aligned(args->weight) ||
+        !is_aligned(args->add))
         return "arrays not 16-byte aligned";
-    const int64_t strides = args->src_stride | args->src_group_stride | args->dst_stride | args->dst_group_stride | args->add_stride;
+    const int64_t strides = args->src_stride | args->src_group_stride | args->dst_stride |
+                            args->dst_group_stride | args->add_stride;
     return strides % kVector != 0 ? "strides % 4 != 0" : nullptr;
 }
 
-template <int THREADS, int ROWS, int KEPT> void launch(const weir_rmsnorm_args &args, cudaStream_t stream)
+template <int THREADS, int ROWS, int KEPT>
+void launch(const weir_rmsnorm_args &args, cudaStream_t stream)
 {
     const int64_t units = args.n_rows * args.n_groups;
-    WEIR_LAUNCH((rmsnorm<THREADS, ROWS, KEPT>), (unsigned)((units + ROWS - 1) / ROWS), THREADS * ROWS, 0, stream, args);
+    WEIR_LAUNCH((rmsnorm<THREADS, ROWS, KEPT>), (unsigned)((units + ROWS - 1) / ROWS),
+                THREADS * ROWS, 0, stream, args);
 }
 
 weir_status run(const weir_kernel_context *context, const void *op_args)
@@ -102,12 +117,14 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     return cudaGetLastError() == cudaSuccess ? WEIR_OK : WEIR_EDEVICE;
 }
 
-}  // namespace weir_cuda_rmsnorm
+} // namespace weir_cuda_rmsnorm
 
 using namespace weir_cuda_rmsnorm;
 
 /* Tolerance: as the single source, and rsqrtf's 2 units in the last place. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rmsnorm;
-const weir_kernel weir_kernel_cuda_rmsnorm = { WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm", 1e-7, 2e-6, reject, nullptr, run };
+const weir_kernel        weir_kernel_cuda_rmsnorm = {
+    WEIR_OP_RMSNORM, WEIR_BACKEND_CUDA, "cuda.rmsnorm", 1e-7, 2e-6, reject, nullptr, run
+};
 }

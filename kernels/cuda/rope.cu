@@ -13,9 +13,10 @@ constexpr int kThreads = 128, kHeads = 4, kMostBlocks = 65535;
 
 __global__ void __launch_bounds__(kThreads) rope(const weir_rope_args args)
 {
-    const int64_t row = blockIdx.x, first = (int64_t)blockIdx.y * kHeads, half = args.rotary_dim / 2;
-    const bool    pairs = args.pairing == WEIR_ROPE_PAIRS;
-    const float   position = (float)args.positions[row];
+    const int64_t row = blockIdx.x, first = (int64_t)blockIdx.y * kHeads,
+                  half = args.rotary_dim / 2;
+    const bool  pairs = args.pairing == WEIR_ROPE_PAIRS;
+    const float position = (float)args.positions[row];
     for (int64_t i = threadIdx.x; i < half; i += kThreads) {
         float sine, cosine;
         sine_cosine(position * args.frequencies[i], &sine, &cosine);
@@ -23,7 +24,8 @@ __global__ void __launch_bounds__(kThreads) rope(const weir_rope_args args)
 #pragma unroll
         for (int h = 0; h < kHeads; h++) {
             if (first + h >= args.n_heads) break;
-            float *const a = args.x + row * args.row_stride + (first + h) * args.head_stride + (pairs ? 2 * i : i);
+            float *const a = args.x + row * args.row_stride + (first + h) * args.head_stride +
+                             (pairs ? 2 * i : i);
             float *const b = a + (pairs ? 1 : half);
             const float  u = *a, v = *b;
             *a = u * cosine - v * sine;
@@ -42,7 +44,8 @@ const char *reject(const weir_caps *caps, const void *op_args)
 weir_status run(const weir_kernel_context *context, const void *op_args)
 {
     const auto &args = *static_cast<const weir_rope_args *>(op_args);
-    if (args.rotary_dim < 0 || args.rotary_dim % 2 != 0 || args.n_rows > INT32_MAX) return WEIR_EINVAL;
+    if (args.rotary_dim < 0 || args.rotary_dim % 2 != 0 || args.n_rows > INT32_MAX)
+        return WEIR_EINVAL;
     if (args.n_rows <= 0 || args.n_heads <= 0) return WEIR_OK;
     const dim3 grid((unsigned)args.n_rows, blocks_for(args.n_heads, kHeads));
     WEIR_LAUNCH(rope, grid, kThreads, 0, static_cast<cudaStream_t>(context->cuda_stream), args);
@@ -54,6 +57,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 /* Tolerance: sine and cosine are good to 2e-7; a rotated value may cancel, so the bound is absolute in units of the pair's length. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_rope;
-const weir_kernel        weir_kernel_cuda_rope = { WEIR_OP_ROPE, WEIR_BACKEND_CUDA,      "cuda.rope", 2e-6,
-                                                   2e-6,         weir_cuda_rope::reject, nullptr,     weir_cuda_rope::run };
+const weir_kernel        weir_kernel_cuda_rope = { WEIR_OP_ROPE, WEIR_BACKEND_CUDA,
+                                                   "cuda.rope",  2e-6,
+                                                   2e-6,         weir_cuda_rope::reject,
+                                                   nullptr,      weir_cuda_rope::run };
 }

@@ -25,7 +25,10 @@ __device__ __forceinline__ float warp_sum(float x)
     return x;
 }
 
-inline bool     is_aligned(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer) % 16 == 0; }
+inline bool is_aligned(const void *pointer)
+{
+    return reinterpret_cast<uintptr_t>(pointer) % 16 == 0;
+}
 inline unsigned blocks_for(int64_t n, int64_t each) { return (unsigned)((n + each - 1) / each); }
 
-}  // namespace weir_cuda
+} // namespace weir_cuda

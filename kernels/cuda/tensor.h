@@ -15,15 +15,20 @@
 #else
 namespace weir_cuda {
 
-__device__ __forceinline__ unsigned shared_address(const void *shared) { return (unsigned)__cvta_generic_to_shared(shared); }
+__device__ __forceinline__ unsigned shared_address(const void *shared)
+{
+    return (unsigned)__cvta_generic_to_shared(shared);
+}
 
-#define WEIR_MMA(name, shape, d_letter, d_type)                                                                                            \
-    /* d += a b */                                                                                                                         \
-    __device__ __forceinline__ void name(d_type(&d)[4], const uint32_t(&a)[4], const uint32_t(&b)[2])                                      \
-    {                                                                                                                                      \
-        asm("mma.sync.aligned." shape " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                   \
-            : "+" d_letter(d[0]), "+" d_letter(d[1]), "+" d_letter(d[2]), "+" d_letter(d[3])                                               \
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                                                           \
+#define WEIR_MMA(name, shape, d_letter, d_type)                                                    \
+    /* d += a b */                                                                                 \
+    __device__ __forceinline__ void name(d_type(&d)[4], const uint32_t(&a)[4],                     \
+                                         const uint32_t(&b)[2])                                    \
+    {                                                                                              \
+        asm("mma.sync.aligned." shape                                                              \
+            " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                     \
+            : "+" d_letter(d[0]), "+" d_letter(d[1]), "+" d_letter(d[2]), "+" d_letter(d[3])       \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));                   \
     }
 WEIR_MMA(mma_f16, "m16n8k16.row.col.f32.f16.f16.f32", "f", float)
 WEIR_MMA(mma_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", "f", float)
@@ -50,13 +55,19 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const
 /* 16 bytes to shared memory, past L1; zeros if !is_there, and `global` is not read. Copies of a thread are counted in groups. */
 __device__ __forceinline__ void copy_async(void *shared, const void *global, bool is_there = true)
 {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(__cvta_generic_to_global(global)),
-                 "r"(is_there ? 16 : 0)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+                 "l"(__cvta_generic_to_global(global)), "r"(is_there ? 16 : 0)
                  : "memory");
 }
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void copy_commit()
+{
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
 /* Until at most LEFT of the thread's groups are under way. Other threads see the bytes after a barrier. */
-template <int LEFT> __device__ __forceinline__ void copy_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+template <int LEFT> __device__ __forceinline__ void copy_wait()
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
 
 } // namespace weir_cuda
 #endif

@@ -9,7 +9,14 @@
 #include "kernels/abi/dequantise.h"
 #include "kernels/ref/dequantise.h"
 
-enum { BLOCK_MAX = 256, SCALES_MAX = BLOCK_MAX / 16, CHUNK = 256, LANES = 32, PAIRS = 8, LOAD = LANES * 16 };
+enum {
+    BLOCK_MAX = 256,
+    SCALES_MAX = BLOCK_MAX / 16,
+    CHUNK = 256,
+    LANES = 32,
+    PAIRS = 8,
+    LOAD = LANES * 16
+};
 
 /* A file block with its codes as they are multiplied. Nested: scales and minima are the bytes; else both are d and m of the block. */
 typedef struct block {
@@ -101,7 +108,8 @@ static void decode_iq4_xs(block *out, const void *src)
     weir_block_iq4_xs b;
     memcpy(&b, src, sizeof b);
     for (int g = 0; g < 8; g++) {
-        const int low = b.scales_low[g / 2] >> (4 * (g % 2)) & 15, high = b.scales_high >> (2 * g) & 3;
+        const int low = b.scales_low[g / 2] >> (4 * (g % 2)) & 15,
+                  high = b.scales_high >> (2 * g) & 3;
         out->scales[g] = (int8_t)((low | high << 4) - 32);
         split_nibbles(out->codes + 32 * g, b.q + 16 * g, 16);
     }
@@ -135,7 +143,8 @@ static void decode_q5_k(block *out, const void *src)
     memcpy(&b, src, sizeof b);
     decode_k_scales(out, b.scales);
     for (int c = 0; c < 4; c++) split_nibbles(out->codes + 64 * c, b.q + 32 * c, 32);
-    for (int i = 0; i < 256; i++) out->codes[i] = (int8_t)(out->codes[i] | (b.qh[i % 32] >> (i / 32) & 1) << 4);
+    for (int i = 0; i < 256; i++)
+        out->codes[i] = (int8_t)(out->codes[i] | (b.qh[i % 32] >> (i / 32) & 1) << 4);
     out->d = b.d;
     out->m = b.dmin;
 }
@@ -148,7 +157,8 @@ static void decode_q6_k(block *out, const void *src)
     for (int half = 0; half < 2; half++) {
         int8_t *const codes = out->codes + 128 * half;
         split_nibbles(codes, b.ql + 64 * half, 64);
-        for (int i = 0; i < 128; i++) codes[i] = (int8_t)(codes[i] | (b.qh[32 * half + i % 32] >> (2 * (i / 32)) & 3) << 4);
+        for (int i = 0; i < 128; i++)
+            codes[i] = (int8_t)(codes[i] | (b.qh[32 * half + i % 32] >> (2 * (i / 32)) & 3) << 4);
     }
     subtract(out->codes, 256, 32);
     out->d = b.d;
@@ -156,7 +166,8 @@ static void decode_q6_k(block *out, const void *src)
 
 static void decode_two_bits(int8_t *codes, const uint8_t q[64])
 {
-    for (int i = 0; i < 256; i++) codes[i] = (int8_t)(q[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3);
+    for (int i = 0; i < 256; i++)
+        codes[i] = (int8_t)(q[i / 128 * 32 + i % 32] >> (2 * (i % 128 / 32)) & 3);
 }
 
 static void decode_q3_k(block *out, const void *src)
@@ -164,11 +175,13 @@ static void decode_q3_k(block *out, const void *src)
     weir_block_q3_k b;
     memcpy(&b, src, sizeof b);
     for (int g = 0; g < 16; g++) {
-        const int low = b.scales[g % 8] >> (4 * (g / 8)) & 15, high = b.scales[8 + g % 4] >> (2 * (g / 4)) & 3;
+        const int low = b.scales[g % 8] >> (4 * (g / 8)) & 15,
+                  high = b.scales[8 + g % 4] >> (2 * (g / 4)) & 3;
         out->scales[g] = (int8_t)((low | high << 4) - 32);
     }
     decode_two_bits(out->codes, b.q);
-    for (int i = 0; i < 256; i++) out->codes[i] = (int8_t)(out->codes[i] | (b.high_mask[i % 32] >> (i / 32) & 1) << 2);
+    for (int i = 0; i < 256; i++)
+        out->codes[i] = (int8_t)(out->codes[i] | (b.high_mask[i % 32] >> (i / 32) & 1) << 2);
     subtract(out->codes, 256, 4);
     out->d = b.d;
 }
@@ -187,9 +200,10 @@ static void decode_q2_k(block *out, const void *src)
 }
 
 static void (*const decoders[WEIR_DTYPE_COUNT])(block *out, const void *src) = {
-    [WEIR_Q8_0] = decode_q8_0, [WEIR_Q4_0] = decode_q4_0,     [WEIR_Q4_1] = decode_q4_1,     [WEIR_Q5_0] = decode_q5_0,
-    [WEIR_Q5_1] = decode_q5_1, [WEIR_IQ4_NL] = decode_iq4_nl, [WEIR_IQ4_XS] = decode_iq4_xs, [WEIR_Q2_K] = decode_q2_k,
-    [WEIR_Q3_K] = decode_q3_k, [WEIR_Q4_K] = decode_q4_k,     [WEIR_Q5_K] = decode_q5_k,     [WEIR_Q6_K] = decode_q6_k,
+    [WEIR_Q8_0] = decode_q8_0,     [WEIR_Q4_0] = decode_q4_0, [WEIR_Q4_1] = decode_q4_1,
+    [WEIR_Q5_0] = decode_q5_0,     [WEIR_Q5_1] = decode_q5_1, [WEIR_IQ4_NL] = decode_iq4_nl,
+    [WEIR_IQ4_XS] = decode_iq4_xs, [WEIR_Q2_K] = decode_q2_k, [WEIR_Q3_K] = decode_q3_k,
+    [WEIR_Q4_K] = decode_q4_k,     [WEIR_Q5_K] = decode_q5_k, [WEIR_Q6_K] = decode_q6_k,
 };
 
 /* ---- sizes ---------------------------------------------------------------------------------------------------- */
@@ -204,15 +218,21 @@ weir_dtype weir_cuda_dtype(weir_dtype file, bool exact)
     }
 }
 
-static bool is_kept_dense(weir_dtype kept) { return kept == WEIR_F32 || kept == WEIR_BF16 || kept == WEIR_F16; }
+static bool is_kept_dense(weir_dtype kept)
+{
+    return kept == WEIR_F32 || kept == WEIR_BF16 || kept == WEIR_F16;
+}
 
 bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_t n_in)
 {
-    if ((unsigned)kept >= WEIR_DTYPE_COUNT || n_rows < 0 || n_in < 1 || n_rows > INT32_MAX || n_in > INT32_MAX - WEIR_CUDA_STEP)
+    if ((unsigned)kept >= WEIR_DTYPE_COUNT || n_rows < 0 || n_in < 1 || n_rows > INT32_MAX ||
+        n_in > INT32_MAX - WEIR_CUDA_STEP)
         return false;
-    if (is_kept_dense(kept)) return !__builtin_mul_overflow(weir_cuda_row_stride(kept, n_in), (size_t)n_rows, out);
+    if (is_kept_dense(kept))
+        return !__builtin_mul_overflow(weir_cuda_row_stride(kept, n_in), (size_t)n_rows, out);
     weir_cuda_format format;
-    if (!weir_cuda_format_of(kept, &format) || n_in % weir_dtype_of(kept).block_elements) return false;
+    if (!weir_cuda_format_of(kept, &format) || n_in % weir_dtype_of(kept).block_elements)
+        return false;
     const size_t panels = (size_t)((n_rows + WEIR_CUDA_PANEL - 1) / WEIR_CUDA_PANEL);
     return !__builtin_mul_overflow(weir_cuda_planes_of(format, n_in).panel_bytes, panels, out);
 }
@@ -229,18 +249,22 @@ static code_place place_of(weir_cuda_codes codes, int row, int column)
     const int group = column / WEIR_CUDA_GROUP, input = column % WEIR_CUDA_GROUP;
     const int lane = row % PAIRS * 4 + input % 16 / 4, word = row / PAIRS + 2 * (input / 16);
     const int byte = lane * 16 + word * 4 + input % 4;
-    return codes == WEIR_CUDA_S8 ? (code_place){ (size_t)(group * LOAD + byte), 0 } : (code_place){ (size_t)byte, 4 * group };
+    return codes == WEIR_CUDA_S8 ? (code_place){ (size_t)(group * LOAD + byte), 0 }
+                                 : (code_place){ (size_t)byte, 4 * group };
 }
 
 static size_t scale_index(weir_cuda_format format, int row, int64_t step, int split)
 {
-    return ((size_t)step * PAIRS + (size_t)(row % PAIRS)) * (size_t)(4 * format.splits) + (size_t)(split * 2 + row / PAIRS);
+    return ((size_t)step * PAIRS + (size_t)(row % PAIRS)) * (size_t)(4 * format.splits) +
+           (size_t)(split * 2 + row / PAIRS);
 }
 
-static void put_codes(uint8_t *plane, weir_cuda_format format, int row, int64_t column, const int8_t *codes, int n)
+static void put_codes(uint8_t *plane, weir_cuda_format format, int row, int64_t column,
+                      const int8_t *codes, int n)
 {
-    uint8_t *const step = plane + (size_t)(column / WEIR_CUDA_STEP) * weir_cuda_step_code_bytes(format);
-    const int      first = (int)(column % WEIR_CUDA_STEP);
+    uint8_t *const step =
+        plane + (size_t)(column / WEIR_CUDA_STEP) * weir_cuda_step_code_bytes(format);
+    const int first = (int)(column % WEIR_CUDA_STEP);
     for (int i = 0; i < n; i++) {
         const code_place at = place_of(format.codes, row, first + i);
         if (format.codes == WEIR_CUDA_S8)
@@ -250,16 +274,21 @@ static void put_codes(uint8_t *plane, weir_cuda_format format, int row, int64_t 
     }
 }
 
-static void put_half(uint8_t *plane, size_t index, uint16_t bits) { memcpy(plane + index * sizeof bits, &bits, sizeof bits); }
+static void put_half(uint8_t *plane, size_t index, uint16_t bits)
+{
+    memcpy(plane + index * sizeof bits, &bits, sizeof bits);
+}
 
-static void put_block(uint8_t *panel, const weir_cuda_planes *planes, weir_cuda_format format, int row, int64_t column, const block *from,
-                      int n)
+static void put_block(uint8_t *panel, const weir_cuda_planes *planes, weir_cuda_format format,
+                      int row, int64_t column, const block *from, int n)
 {
     const int per_scale = WEIR_CUDA_GROUP / format.splits;
-    for (int i = 0; i < n; i += WEIR_CUDA_GROUP) put_codes(panel, format, row, column + i, from->codes + i, WEIR_CUDA_GROUP);
+    for (int i = 0; i < n; i += WEIR_CUDA_GROUP)
+        put_codes(panel, format, row, column + i, from->codes + i, WEIR_CUDA_GROUP);
     for (int s = 0; s < n / per_scale; s++) {
         const int64_t at = column + (int64_t)s * per_scale;
-        const size_t  index = scale_index(format, row, at / WEIR_CUDA_STEP, (int)(at % WEIR_CUDA_STEP) / per_scale);
+        const size_t  index =
+            scale_index(format, row, at / WEIR_CUDA_STEP, (int)(at % WEIR_CUDA_STEP) / per_scale);
         if (format.nested) {
             panel[planes->scales + index] = (uint8_t)from->scales[s];
             if (format.minimum) panel[planes->minima + index] = from->minima[s];
@@ -269,14 +298,16 @@ static void put_block(uint8_t *panel, const weir_cuda_planes *planes, weir_cuda_
         }
     }
     if (!format.nested) return;
-    const size_t super = ((size_t)(column / WEIR_CUDA_SUPER) * PAIRS + (size_t)(row % PAIRS)) * 2 + (size_t)(row / PAIRS);
+    const size_t super = ((size_t)(column / WEIR_CUDA_SUPER) * PAIRS + (size_t)(row % PAIRS)) * 2 +
+                         (size_t)(row / PAIRS);
     put_half(panel + planes->d, super, from->d);
     if (format.minimum) put_half(panel + planes->dmin, super, from->m);
 }
 
 static bool is_infinite_half(uint16_t bits) { return (bits & 0x7C00) == 0x7C00; }
 
-static weir_status pack_panel(uint8_t *panel, weir_cuda_format format, weir_dtype kept, const uint8_t *source, int64_t n_in, int rows)
+static weir_status pack_panel(uint8_t *panel, weir_cuda_format format, weir_dtype kept,
+                              const uint8_t *source, int64_t n_in, int rows)
 {
     const weir_dtype_info  info = weir_dtype_of(kept);
     const weir_cuda_planes planes = weir_cuda_planes_of(format, n_in);
@@ -286,9 +317,11 @@ static weir_status pack_panel(uint8_t *panel, weir_cuda_format format, weir_dtyp
     for (int row = 0; row < rows; row++)
         for (int64_t b = 0; b < n_in / info.block_elements; b++) {
             block decoded = { .m = 0 };
-            decoders[kept](&decoded, source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes);
+            decoders[kept](&decoded,
+                           source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes);
             bad = bad || is_infinite_half(decoded.d) || is_infinite_half(decoded.m);
-            put_block(panel, &planes, format, row, b * info.block_elements, &decoded, info.block_elements);
+            put_block(panel, &planes, format, row, b * info.block_elements, &decoded,
+                      info.block_elements);
         }
     return bad ? WEIR_EFORMAT : WEIR_OK;
 }
@@ -306,34 +339,42 @@ static void put_dense(uint8_t *dst, weir_dtype kept, const float *values, int64_
     }
 }
 
-static weir_status pack_dense_row(uint8_t *dst, weir_dtype kept, const uint8_t *source, weir_dtype file, int64_t n_in)
+static weir_status pack_dense_row(uint8_t *dst, weir_dtype kept, const uint8_t *source,
+                                  weir_dtype file, int64_t n_in)
 {
     const size_t bytes = weir_row_bytes(kept, n_in);
     for (int64_t column = 0; column < n_in; column += CHUNK) {
         float         values[CHUNK];
         const int64_t n = n_in - column < CHUNK ? n_in - column : CHUNK;
-        WEIR_TRY(weir_k_ref_dequantise_finite(values, source + weir_row_bytes(file, column), file, n));
+        WEIR_TRY(
+            weir_k_ref_dequantise_finite(values, source + weir_row_bytes(file, column), file, n));
         put_dense(dst + weir_row_bytes(kept, column), kept, values, n);
     }
     memset(dst + bytes, 0, weir_cuda_row_stride(kept, n_in) - bytes);
     return WEIR_OK;
 }
 
-weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src, weir_dtype file, int64_t n_in, int64_t first, int64_t count)
+weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src, weir_dtype file,
+                                int64_t n_in, int64_t first, int64_t count)
 {
     const uint8_t *source = (const uint8_t *)src + (size_t)first * weir_row_bytes(file, n_in);
     uint8_t       *to = dst;
     if (is_kept_dense(kept)) {
-        const size_t stride = weir_cuda_row_stride(kept, n_in), row_bytes = weir_row_bytes(file, n_in);
+        const size_t stride = weir_cuda_row_stride(kept, n_in),
+                     row_bytes = weir_row_bytes(file, n_in);
         for (int64_t row = 0; row < count; row++)
-            WEIR_TRY(pack_dense_row(to + (size_t)row * stride, kept, source + (size_t)row * row_bytes, file, n_in));
+            WEIR_TRY(pack_dense_row(to + (size_t)row * stride, kept,
+                                    source + (size_t)row * row_bytes, file, n_in));
         return WEIR_OK;
     }
     weir_cuda_format format;
-    if (!weir_cuda_format_of(kept, &format) || file != kept || first % WEIR_CUDA_PANEL) return WEIR_EINVAL;
-    const size_t panel_bytes = weir_cuda_planes_of(format, n_in).panel_bytes, rows_bytes = WEIR_CUDA_PANEL * weir_row_bytes(file, n_in);
+    if (!weir_cuda_format_of(kept, &format) || file != kept || first % WEIR_CUDA_PANEL)
+        return WEIR_EINVAL;
+    const size_t panel_bytes = weir_cuda_planes_of(format, n_in).panel_bytes,
+                 rows_bytes = WEIR_CUDA_PANEL * weir_row_bytes(file, n_in);
     for (; count > 0; count -= WEIR_CUDA_PANEL, to += panel_bytes, source += rows_bytes)
-        WEIR_TRY(pack_panel(to, format, kept, source, n_in, count < WEIR_CUDA_PANEL ? (int)count : WEIR_CUDA_PANEL));
+        WEIR_TRY(pack_panel(to, format, kept, source, n_in,
+                            count < WEIR_CUDA_PANEL ? (int)count : WEIR_CUDA_PANEL));
     return WEIR_OK;
 }
 
@@ -347,11 +388,14 @@ static double half_at(const uint8_t *plane, size_t index)
 
 static double dense_element(const weir_weight *weight, int64_t row, int64_t column)
 {
-    const uint8_t *const at = (const uint8_t *)weight->data + (size_t)row * weir_cuda_row_stride(weight->dtype, weight->n_in);
-    float                value;
-    uint16_t             bits;
+    const uint8_t *const at = (const uint8_t *)weight->data +
+                              (size_t)row * weir_cuda_row_stride(weight->dtype, weight->n_in);
+    float    value;
+    uint16_t bits;
     switch (weight->dtype) {
-    case WEIR_BF16: memcpy(&bits, at + column * 2, sizeof bits); return (double)weir_bf16_to_f32(bits);
+    case WEIR_BF16:
+        memcpy(&bits, at + column * 2, sizeof bits);
+        return (double)weir_bf16_to_f32(bits);
     case WEIR_F16: return half_at(at, (size_t)column);
     default: memcpy(&value, at + column * 4, sizeof value); return (double)value;
     }
@@ -363,19 +407,26 @@ double weir_cuda_element(const weir_weight *weight, int64_t row, int64_t column)
     weir_cuda_format format;
     if (!weir_cuda_format_of(weight->dtype, &format)) return 0.0;
     const weir_cuda_planes planes = weir_cuda_planes_of(format, weight->n_in);
-    const uint8_t *const   panel = (const uint8_t *)weight->data + (size_t)(row / WEIR_CUDA_PANEL) * planes.panel_bytes;
-    const int              in_panel = (int)(row % WEIR_CUDA_PANEL), in_step = (int)(column % WEIR_CUDA_STEP);
-    const int64_t          step = column / WEIR_CUDA_STEP;
-    const code_place       at = place_of(format.codes, in_panel, in_step);
-    const int              byte = panel[(size_t)step * weir_cuda_step_code_bytes(format) + at.byte];
-    const int              nibble = byte >> at.shift & 15;
-    const int    code = format.codes == WEIR_CUDA_S8 ? (int8_t)byte : format.codes == WEIR_CUDA_U4 || nibble < 8 ? nibble : nibble - 16;
-    const size_t index = scale_index(format, in_panel, step, in_step * format.splits / WEIR_CUDA_GROUP);
+    const uint8_t *const   panel =
+        (const uint8_t *)weight->data + (size_t)(row / WEIR_CUDA_PANEL) * planes.panel_bytes;
+    const int     in_panel = (int)(row % WEIR_CUDA_PANEL), in_step = (int)(column % WEIR_CUDA_STEP);
+    const int64_t step = column / WEIR_CUDA_STEP;
+    const code_place at = place_of(format.codes, in_panel, in_step);
+    const int        byte = panel[(size_t)step * weir_cuda_step_code_bytes(format) + at.byte];
+    const int        nibble = byte >> at.shift & 15;
+    const int        code = format.codes == WEIR_CUDA_S8                 ? (int8_t)byte
+                            : format.codes == WEIR_CUDA_U4 || nibble < 8 ? nibble
+                                                                         : nibble - 16;
+    const size_t     index =
+        scale_index(format, in_panel, step, in_step * format.splits / WEIR_CUDA_GROUP);
     if (!format.nested) {
         const double minimum = format.minimum ? half_at(panel + planes.minima, index) : 0.0;
         return half_at(panel + planes.scales, index) * code + minimum;
     }
-    const size_t super = ((size_t)(column / WEIR_CUDA_SUPER) * PAIRS + (size_t)(in_panel % PAIRS)) * 2 + (size_t)(in_panel / PAIRS);
-    const double minimum = format.minimum ? half_at(panel + planes.dmin, super) * panel[planes.minima + index] : 0.0;
+    const size_t super =
+        ((size_t)(column / WEIR_CUDA_SUPER) * PAIRS + (size_t)(in_panel % PAIRS)) * 2 +
+        (size_t)(in_panel / PAIRS);
+    const double minimum =
+        format.minimum ? half_at(panel + planes.dmin, super) * panel[planes.minima + index] : 0.0;
     return half_at(panel + planes.d, super) * (int8_t)panel[planes.scales + index] * code - minimum;
 }

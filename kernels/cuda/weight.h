@@ -58,11 +58,11 @@ weir_dtype weir_cuda_dtype(weir_dtype file, bool exact);
 /* False for a dtype that is not quantised. Here and below inline: the kernels' library has no other part of this. */
 static inline bool weir_cuda_format_of(weir_dtype kept, weir_cuda_format *out)
 {
-#define FORMAT(codes, nested, minimum, splits)                                                                                             \
-    {                                                                                                                                      \
-        const weir_cuda_format format = { codes, nested, minimum, splits };                                                                \
-        *out = format;                                                                                                                     \
-        return true;                                                                                                                       \
+#define FORMAT(codes, nested, minimum, splits)                                                     \
+    {                                                                                              \
+        const weir_cuda_format format = { codes, nested, minimum, splits };                        \
+        *out = format;                                                                             \
+        return true;                                                                               \
     }
     switch ((int)kept) { /*   codes       nested minimum splits */
     case WEIR_Q8_0:
@@ -82,7 +82,10 @@ static inline bool weir_cuda_format_of(weir_dtype kept, weir_cuda_format *out)
 #undef FORMAT
 }
 
-static inline size_t weir_cuda_step_code_bytes(weir_cuda_format format) { return format.codes == WEIR_CUDA_S8 ? 1024 : 512; }
+static inline size_t weir_cuda_step_code_bytes(weir_cuda_format format)
+{
+    return format.codes == WEIR_CUDA_S8 ? 1024 : 512;
+}
 static inline size_t weir_cuda_step_scale_bytes(weir_cuda_format format)
 {
     return (size_t)(format.nested ? 32 : 64) * (size_t)format.splits;
@@ -93,7 +96,8 @@ static inline weir_cuda_planes weir_cuda_planes_of(weir_cuda_format format, int6
     weir_cuda_planes planes;
     planes.steps = (n_in + WEIR_CUDA_STEP - 1) / WEIR_CUDA_STEP;
     const size_t scales = (size_t)planes.steps * weir_cuda_step_scale_bytes(format);
-    const size_t supers = format.nested ? (size_t)(n_in / WEIR_CUDA_SUPER) * WEIR_CUDA_PANEL * sizeof(uint16_t) : 0;
+    const size_t supers =
+        format.nested ? (size_t)(n_in / WEIR_CUDA_SUPER) * WEIR_CUDA_PANEL * sizeof(uint16_t) : 0;
     planes.scales = (size_t)planes.steps * weir_cuda_step_code_bytes(format);
     planes.minima = planes.scales + scales;
     planes.d = planes.minima + (format.minimum ? scales : 0);
@@ -103,7 +107,10 @@ static inline weir_cuda_planes weir_cuda_planes_of(weir_cuda_format format, int6
 }
 
 /* Bytes between dense rows. */
-static inline size_t weir_cuda_row_stride(weir_dtype kept, int64_t n_in) { return (weir_row_bytes(kept, n_in) + 15) / 16 * 16; }
+static inline size_t weir_cuda_row_stride(weir_dtype kept, int64_t n_in)
+{
+    return (weir_row_bytes(kept, n_in) + 15) / 16 * 16;
+}
 
 /* Bytes of n_rows rows; also where row n_rows begins, when it is a multiple of WEIR_CUDA_PANEL. False when they do not fit a size_t, when n_in
  * is no multiple of the block, or for a dtype that is not kept. */
@@ -113,7 +120,8 @@ bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_
  * at weir_cuda_weight_bytes(first) of the whole. first is a multiple of WEIR_CUDA_PANEL, and so is count but at the end. Threads and pieces of
  * an upload take ranges of their own.
  * errors : EFORMAT when an element, a block's scale or its minimum is NaN or infinite, EUNSUPPORTED for integers */
-WEIR_MUST_CHECK weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src, weir_dtype file, int64_t n_in, int64_t first,
+WEIR_MUST_CHECK weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src,
+                                                weir_dtype file, int64_t n_in, int64_t first,
                                                 int64_t count);
 
 /* One weight's value, exact, for the reference kernel and tests. */

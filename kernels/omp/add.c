@@ -16,15 +16,16 @@ static weir_status WEIR_K(add)(const weir_kernel_context *context, const void *o
     const weir_add_args *const args = op_args;
     float *const               dst = args->dst;
     const float *const         src = args->src;
-    const int64_t              dim = args->dim, dst_stride = args->dst_stride, src_stride = args->src_stride;
-    const int64_t              n_blocks = (dim + BLOCK - 1) / BLOCK, n_units = args->n_rows * n_blocks;
+    const int64_t dim = args->dim, dst_stride = args->dst_stride, src_stride = args->src_stride;
+    const int64_t n_blocks = (dim + BLOCK - 1) / BLOCK, n_units = args->n_rows * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, dst, src)
     {
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
-            const int64_t r = u / n_blocks, first = u % n_blocks * BLOCK, end = first + BLOCK < dim ? first + BLOCK : dim;
+            const int64_t r = u / n_blocks, first = u % n_blocks * BLOCK,
+                          end = first + BLOCK < dim ? first + BLOCK : dim;
             add_block(dst + r * dst_stride, src + r * src_stride, first, end, lane_thread());
         }
     }

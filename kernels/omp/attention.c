@@ -32,31 +32,40 @@ typedef struct attention_unit {
     int32_t first_split, n_splits; /* to walk                     */
     float  *partials; /* of this segment, NULL: merge and write out */
     int32_t plan_first_split, plan_n_splits;
-    float  *logits; /* of this KV head's first query head, NULL: none of the segment's last rows are here, or nobody asks */
+    float *
+        logits; /* of this KV head's first query head, NULL: none of the segment's last rows are here, or nobody asks */
 } attention_unit;
 
 /* NULL past the end of the unit. */
-WEIR_INLINE const float *query_of(const attention_call *call, const attention_unit *unit, int64_t row)
+WEIR_INLINE const float *query_of(const attention_call *call, const attention_unit *unit,
+                                  int64_t row)
 {
-    const int64_t token = unit->segment->first_row + row / call->group, head = unit->head * call->group + row % call->group;
-    return row < unit->first_row + unit->n_rows ? call->q + token * call->q_stride + head * call->q_head_stride : NULL;
+    const int64_t token = unit->segment->first_row + row / call->group,
+                  head = unit->head * call->group + row % call->group;
+    return row < unit->first_row + unit->n_rows
+               ? call->q + token * call->q_stride + head * call->q_head_stride
+               : NULL;
 }
 
 /* Query rows of a block to team memory, [key_dim][rows], scaled, and rotated for turbo's K; rows past the end are zero. */
-WEIR_INLINE void stage_queries(float *q, const attention_call *call, const attention_unit *unit, int64_t first, const int rows, int tid)
+WEIR_INLINE void stage_queries(float *q, const attention_call *call, const attention_unit *unit,
+                               int64_t first, const int rows, int tid)
 {
     const bool turbo = is_rotated(call, WEIR_KV_K);
     for (int r = 0; r < rows; r++) {
         const float *const query = query_of(call, unit, first + r);
         for (int64_t d = tid; d < call->key_dim; d += LANE_THREADS)
-            q[d * rows + r] = query ? query[d] * (turbo ? weir_kv_sign(WEIR_KV_K, d) * call->scale : call->scale) : 0.0f;
+            q[d * rows + r] =
+                query ? query[d] * (turbo ? weir_kv_sign(WEIR_KV_K, d) * call->scale : call->scale)
+                      : 0.0f;
     }
     if (!turbo) return;
     TEAM_BARRIER
     kv_hadamard(q, call->key_dim, rows, tid);
 }
 
-WEIR_INLINE void reset_block(row_block *block, const attention_call *call, const attention_unit *unit, int64_t first, const int width,
+WEIR_INLINE void reset_block(row_block *block, const attention_call *call,
+                             const attention_unit *unit, int64_t first, const int width,
                              const int rows, int tid)
 {
     UNROLL
@@ -75,15 +84,19 @@ WEIR_INLINE void reset_block(row_block *block, const attention_call *call, const
 }
 
 /* The K or V part that rows of this unit read at `position`. */
-WEIR_INLINE tile_source source_of(const attention_call *call, const attention_unit *unit, int32_t position, weir_kv_side side)
+WEIR_INLINE tile_source source_of(const attention_call *call, const attention_unit *unit,
+                                  int32_t position, weir_kv_side side)
 {
-    const int32_t        page = position / WEIR_PAGE_TOKENS, first_open = unit->segment->n_past / WEIR_PAGE_TOKENS;
+    const int32_t page = position / WEIR_PAGE_TOKENS,
+                  first_open = unit->segment->n_past / WEIR_PAGE_TOKENS;
     const weir_kv_pair   pair = pair_of(call, page);
     const weir_kv_format format = side == WEIR_KV_K ? pair.k : pair.v;
-    const int32_t        own = (unit->segment->n_past + (int32_t)(unit->first_row / call->group)) / WEIR_PAGE_TOKENS;
-    const bool           open = READS_CODED && page == own && weir_kv_needs_open(format);
-    const int64_t        v_part = open ? weir_kv_open_v_part(pair.k, call->key_dim) : weir_kv_v_part(pair.k, call->key_dim);
-    const char *const    base = open ? unit->open_pages[page - first_open] : unit->pages[page];
+    const int32_t        own =
+        (unit->segment->n_past + (int32_t)(unit->first_row / call->group)) / WEIR_PAGE_TOKENS;
+    const bool    open = READS_CODED && page == own && weir_kv_needs_open(format);
+    const int64_t v_part =
+        open ? weir_kv_open_v_part(pair.k, call->key_dim) : weir_kv_v_part(pair.k, call->key_dim);
+    const char *const base = open ? unit->open_pages[page - first_open] : unit->pages[page];
     return (tile_source){ .part = base && side == WEIR_KV_V ? base + v_part : base,
                           .token = position % WEIR_PAGE_TOKENS,
                           .format = open ? WEIR_KV_F16 : format };
@@ -105,114 +118,142 @@ typedef struct tiles_ahead {
 /* Plain K and V of equal widths make a page four runs of equal length, used in the order K V K V. They are brought in the order in which they lie, one to
  * three runs ahead: one long ascending read, which the hardware's own read-ahead joins (84 % of read bandwidth; the tiles in order of use: 78 %). Coded
  * pages are bound by decoding: the next tiles. */
-WEIR_INLINE tiles_ahead ahead_of(const attention_call *call, const tile_source *k, const tile_source *v, const attention_unit *unit,
-                                 int32_t position)
+WEIR_INLINE tiles_ahead ahead_of(const attention_call *call, const tile_source *k,
+                                 const tile_source *v, const attention_unit *unit, int32_t position)
 {
     const tile_source next_k = source_of(call, unit, position, WEIR_KV_K);
-    const bool        is_even =
-        call->k_format == call->v_format && call->key_dim == call->value_dim && weir_kv_scheme_of(call->k_format) == WEIR_KV_PLAIN;
-    if (!next_k.part) return (tiles_ahead){ *k, *v }; /* a page of a piece that another call reads: nothing is brought */
+    const bool is_even = call->k_format == call->v_format && call->key_dim == call->value_dim &&
+                         weir_kv_scheme_of(call->k_format) == WEIR_KV_PLAIN;
+    if (!next_k.part)
+        return (tiles_ahead){
+            *k, *v
+        }; /* a page of a piece that another call reads: nothing is brought */
     if (!is_even) return (tiles_ahead){ next_k, source_of(call, unit, position, WEIR_KV_V) };
-    const tile_source run = v->token < TILE ? *v : next_k; /* first tile: the V of its page; second: the K of the next page */
+    const tile_source run =
+        v->token < TILE
+            ? *v
+            : next_k; /* first tile: the V of its page; second: the K of the next page */
     return (tiles_ahead){ { run.part, 0, run.format }, { run.part, TILE, run.format } };
 }
 
 /* Scores of a block's rows to logits in natural units, for those among its rows that are rows 0 .. n_heads - 1 from `first_row` of the block on; n: of
  * the tile's positions. Out of line: who keeps none pays a branch per tile. */
-WEIR_NOINLINE void keep_logits(float *logits, int64_t stride, const row_block *block, int64_t first_row, int64_t n_heads, int64_t n,
-                               int rows, int tid)
+WEIR_NOINLINE void keep_logits(float *logits, int64_t stride, const row_block *block,
+                               int64_t first_row, int64_t n_heads, int64_t n, int rows, int tid)
 {
     for (int r = 0; r < rows / ROW_THREADS; r++) {
         const int64_t head = row_of(r, tid) - first_row;
         if (head < 0 || head >= n_heads) continue;
         for (int v = 0; v < TILE_VECTORS; v++) {
             const int64_t at = token_of(v, tid);
-            if (at < n) lane_store_part(logits + head * stride + at, block->score[r][v] * 0.69314718f, n - at);
+            if (at < n)
+                lane_store_part(logits + head * stride + at, block->score[r][v] * 0.69314718f,
+                                n - at);
         }
     }
 }
 
 /* Of the segment's last token, as far as its rows are among the unit's. */
-WEIR_INLINE void keep_unit_logits(const attention_call *call, const attention_unit *unit, const row_block *blocks, int32_t position,
-                                  int n_blocks, const int rows, int tid)
+WEIR_INLINE void keep_unit_logits(const attention_call *call, const attention_unit *unit,
+                                  const row_block *blocks, int32_t position, int n_blocks,
+                                  const int rows, int tid)
 {
-    const int64_t last = (int64_t)(unit->segment->n_rows - 1) * call->group - unit->first_row; /* among the unit's rows, if not before */
+    const int64_t last = (int64_t)(unit->segment->n_rows - 1) * call->group -
+                         unit->first_row; /* among the unit's rows, if not before */
     const int64_t n = unit->segment->n_past + unit->segment->n_rows - position;
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-        keep_logits(unit->logits + position, unit->segment->logits_stride, blocks + b, last - b * rows, call->group, n, rows, tid);
+        keep_logits(unit->logits + position, unit->segment->logits_stride, blocks + b,
+                    last - b * rows, call->group, n, rows, tid);
 }
 
 /* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile brings the first one of what comes next: else every split
  * would begin by waiting for memory. */
-WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attention_call *call, const attention_unit *unit, int32_t split,
-                            const attention_unit *next, int n_blocks, const int width, const int rows, int tid)
+WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attention_call *call,
+                            const attention_unit *unit, int32_t split, const attention_unit *next,
+                            int n_blocks, const int width, const int rows, int tid)
 {
-    const int32_t last_own = unit->segment->n_past + (int32_t)((unit->first_row + unit->n_rows - 1) / call->group);
+    const int32_t last_own =
+        unit->segment->n_past + (int32_t)((unit->first_row + unit->n_rows - 1) / call->group);
     const int32_t end = last_own < split * SPLIT + SPLIT - 1 ? last_own + 1 : split * SPLIT + SPLIT;
     const bool    goes_on = split + 1 < unit->first_split + unit->n_splits;
     for (int32_t position = begin_of(call, unit, split); position < end; position += TILE) {
-        const bool        stays = position + TILE < end || goes_on;
-        tile_source       k = source_of(call, unit, position, WEIR_KV_K), v = source_of(call, unit, position, WEIR_KV_V);
+        const bool  stays = position + TILE < end || goes_on;
+        tile_source k = source_of(call, unit, position, WEIR_KV_K),
+                    v = source_of(call, unit, position, WEIR_KV_V);
         const tiles_ahead ahead =
-            ahead_of(call, &k, &v, stays ? unit : next, stays ? position + TILE : begin_of(call, next, next->first_split));
+            ahead_of(call, &k, &v, stays ? unit : next,
+                     stays ? position + TILE : begin_of(call, next, next->first_split));
         if (is_rotated(call, WEIR_KV_K)) turn_keys(team, &k, call->key_dim, tid);
         score_tile(team, blocks, &k, &ahead.k, call->key_dim, n_blocks, rows, tid);
-        if (READS_CODED && unit->logits) keep_unit_logits(call, unit, blocks, position, n_blocks, rows, tid);
+        if (READS_CODED && unit->logits)
+            keep_unit_logits(call, unit, blocks, position, n_blocks, rows, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-            weigh_tile(team, blocks + b, b, weight_scales(&v, call->value_dim), position, call->window, rows, tid);
+            weigh_tile(team, blocks + b, b, weight_scales(&v, call->value_dim), position,
+                       call->window, rows, tid);
         if (is_rotated(call, WEIR_KV_V)) turn_values(team, &v, call->value_dim, tid);
         value_tile(team, blocks, &v, &ahead.v, call->value_dim, n_blocks, width, rows, tid);
     }
 }
 
 /* Where the partials of the rows of a block go; NULL for rows past the end. */
-WEIR_INLINE void partial_rows(float **partial, const attention_call *call, const attention_unit *unit, int64_t first, int32_t split,
+WEIR_INLINE void partial_rows(float **partial, const attention_call *call,
+                              const attention_unit *unit, int64_t first, int32_t split,
                               const int rows)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
-        const int64_t row = first + r, token = row / call->group, head = unit->table * call->group + row % call->group;
-        const int64_t index = (token * unit->n_query_heads + head) * unit->plan_n_splits + split - unit->plan_first_split;
-        partial[r] = row < unit->first_row + unit->n_rows ? unit->partials + index * partial_floats(call->value_dim) : NULL;
+        const int64_t row = first + r, token = row / call->group,
+                      head = unit->table * call->group + row % call->group;
+        const int64_t index = (token * unit->n_query_heads + head) * unit->plan_n_splits + split -
+                              unit->plan_first_split;
+        partial[r] = row < unit->first_row + unit->n_rows
+                         ? unit->partials + index * partial_floats(call->value_dim)
+                         : NULL;
     }
 }
 
 /* The carries of the rows of a block; NULL for rows past the end. */
-WEIR_INLINE void carry_rows(float **carry, const attention_call *call, const attention_unit *unit, int64_t first, const int rows)
+WEIR_INLINE void carry_rows(float **carry, const attention_call *call, const attention_unit *unit,
+                            int64_t first, const int rows)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
         const int64_t row = first + r, token = unit->segment->first_row + row / call->group,
                       head = unit->head * call->group + row % call->group;
         carry[r] =
-            row < unit->first_row + unit->n_rows ? call->carry + (token * call->n_heads + head) * partial_floats(call->value_dim) : NULL;
+            row < unit->first_row + unit->n_rows
+                ? call->carry + (token * call->n_heads + head) * partial_floats(call->value_dim)
+                : NULL;
     }
 }
 
-WEIR_INLINE void write_block(const attention_call *call, const attention_unit *unit, const row_total *total, int64_t first_row,
-                             const int width, const int rows, int tid)
+WEIR_INLINE void write_block(const attention_call *call, const attention_unit *unit,
+                             const row_total *total, int64_t first_row, const int width,
+                             const int rows, int tid)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
         const int64_t row = first_row + r;
         if (row >= unit->first_row + unit->n_rows) break;
-        const int64_t token = unit->segment->first_row + row / call->group, head = unit->head * call->group + row % call->group;
-        float *const  out = call->out + token * call->out_stride + head * call->value_dim;
-        const float   inverse = 1.0f / total->sum[r];
+        const int64_t token = unit->segment->first_row + row / call->group,
+                      head = unit->head * call->group + row % call->group;
+        float *const out = call->out + token * call->out_stride + head * call->value_dim;
+        const float  inverse = 1.0f / total->sum[r];
         UNROLL_DEVICE
         for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
             const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
             if (first >= call->value_dim) break;
             lane_store_part(out + first, total->value[n][r] * inverse, call->value_dim - first);
         }
-        if (call->lse && tid == 0) call->lse[token * call->n_heads + head] = lse_of(total->maximum[r], total->sum[r]);
+        if (call->lse && tid == 0)
+            call->lse[token * call->n_heads + head] = lse_of(total->maximum[r], total->sum[r]);
         if (is_rotated(call, WEIR_KV_V)) turn_back(out, call->value_dim, tid);
     }
 }
 
 /* next: the team's next unit, or this one if there is none. */
-WEIR_INLINE void attend(team_memory *team, const attention_call *call, const attention_unit *unit, const attention_unit *next,
-                        const int width, const int rows, int tid)
+WEIR_INLINE void attend(team_memory *team, const attention_call *call, const attention_unit *unit,
+                        const attention_unit *next, const int width, const int rows, int tid)
 {
     row_block blocks[UNIT_BLOCKS];
     row_total totals[UNIT_BLOCKS];
@@ -223,7 +264,8 @@ WEIR_INLINE void attend(team_memory *team, const attention_call *call, const att
         stage_queries(team->q + b * call->key_dim * rows, call, unit, first, rows, tid);
         UNROLL
         for (int r = 0; r < rows; r++) rows_of[r] = NULL;
-        if (call->carry && call->first_split > 0 && !unit->partials) carry_rows(rows_of, call, unit, first, rows);
+        if (call->carry && call->first_split > 0 && !unit->partials)
+            carry_rows(rows_of, call, unit, first, rows);
         load_totals(totals + b, rows_of, call->value_dim, width, rows, tid);
     }
     TEAM_BARRIER
@@ -254,7 +296,8 @@ WEIR_INLINE void attend(team_memory *team, const attention_call *call, const att
 }
 
 /* The smallest register block that holds the rows. */
-WEIR_INLINE void attend_rows(team_memory *team, const attention_call *call, const attention_unit *unit, const attention_unit *next,
+WEIR_INLINE void attend_rows(team_memory *team, const attention_call *call,
+                             const attention_unit *unit, const attention_unit *next,
                              const int width, int tid)
 {
     if (ROW_THREADS <= 1 && unit->n_rows <= 1)
@@ -268,8 +311,8 @@ WEIR_INLINE void attend_rows(team_memory *team, const attention_call *call, cons
 }
 
 /* On the host values live in L1 and one width serves all; on a device they are registers, so the code is chosen by width. */
-WEIR_INLINE void attend_width(team_memory *team, const attention_call *call, const attention_unit *unit, const attention_unit *next,
-                              int tid)
+WEIR_INLINE void attend_width(team_memory *team, const attention_call *call,
+                              const attention_unit *unit, const attention_unit *next, int tid)
 {
     if (LANE_THREADS < 128 || call->value_dim > 256)
         attend_rows(team, call, unit, next, VALUE_MAX, tid);
@@ -280,28 +323,36 @@ WEIR_INLINE void attend_width(team_memory *team, const attention_call *call, con
 }
 
 /* Units of segment `plan`, KV heads innermost: neighbours in the order have equal work. */
-WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_segment *segment, const segment_plan *plan, int64_t u,
-                                   float *partials)
+WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_segment *segment,
+                                   const segment_plan *plan, int64_t u, float *partials)
 {
-    const int64_t  table = u % plan->n_heads, rest = u / plan->n_heads, n_splits = plan->partial ? plan->n_splits : 1;
+    const int64_t table = u % plan->n_heads, rest = u / plan->n_heads,
+                  n_splits = plan->partial ? plan->n_splits : 1;
     attention_unit unit = { .segment = segment,
                             .pages = segment->pages + table * segment->page_stride,
-                            .open_pages = segment->open_pages ? segment->open_pages + table * segment->open_stride : NULL,
+                            .open_pages = segment->open_pages
+                                              ? segment->open_pages + table * segment->open_stride
+                                              : NULL,
                             .head = segment->first_head + table,
                             .table = table,
                             .n_query_heads = plan->n_heads * call->group,
                             .plan_first_split = plan->first_split,
                             .plan_n_splits = plan->n_splits };
     const int64_t  block = rest / n_splits, later = block - plan->first_blocks;
-    int64_t        begin = 0, end = plan->first_tokens, index = block; /* tokens among which the block's rows are */
+    int64_t        begin = 0, end = plan->first_tokens,
+            index = block; /* tokens among which the block's rows are */
     if (later >= 0) {
         begin = plan->first_tokens + later / plan->page_blocks * plan->page_tokens;
-        end = begin + plan->page_tokens < segment->n_rows ? begin + plan->page_tokens : segment->n_rows;
+        end = begin + plan->page_tokens < segment->n_rows ? begin + plan->page_tokens
+                                                          : segment->n_rows;
         index = later % plan->page_blocks;
     }
     unit.first_row = begin * call->group + index * UNIT_ROWS;
-    unit.n_rows = end * call->group - unit.first_row < UNIT_ROWS ? end * call->group - unit.first_row : UNIT_ROWS;
-    if (READS_CODED && segment->logits && unit.first_row + unit.n_rows > (int64_t)(segment->n_rows - 1) * call->group)
+    unit.n_rows = end * call->group - unit.first_row < UNIT_ROWS
+                      ? end * call->group - unit.first_row
+                      : UNIT_ROWS;
+    if (READS_CODED && segment->logits &&
+        unit.first_row + unit.n_rows > (int64_t)(segment->n_rows - 1) * call->group)
         unit.logits = segment->logits + table * call->group * segment->logits_stride;
     if (plan->partial) {
         unit.first_split = plan->first_split + (int32_t)(rest % n_splits);
@@ -309,7 +360,9 @@ WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_seg
         unit.partials = partials;
     } else {
         const int32_t last =
-            (segment->n_past + (int32_t)((unit.first_row + unit.n_rows - 1) / call->group)) / SPLIT - plan->first_split + 1;
+            (segment->n_past + (int32_t)((unit.first_row + unit.n_rows - 1) / call->group)) /
+                SPLIT -
+            plan->first_split + 1;
         unit.first_split = plan->first_split;
         unit.n_splits = last < plan->n_splits ? last : plan->n_splits;
     }
@@ -318,7 +371,9 @@ WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_seg
 
 WEIR_INLINE int64_t plan_partials(const attention_call *call, const segment_plan *plan)
 {
-    return plan->partial ? plan->n_heads * plan->n_rows * plan->n_splits * partial_floats(call->value_dim) : 0;
+    return plan->partial
+               ? plan->n_heads * plan->n_rows * plan->n_splits * partial_floats(call->value_dim)
+               : 0;
 }
 
 /* The units of one team: every step-th, over all segments. */
@@ -329,10 +384,12 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
         const weir_kv_segment *const segment = call->segments + s;
         const segment_plan           plan = plan_segment(call, segment, UNIT_ROWS);
         for (; u < plan.n_units; u += lane_unit_step()) {
-            float *const         own = plan.partial ? call->partials + partials : NULL;
-            const int64_t        later = u + lane_unit_step() < plan.n_units ? u + lane_unit_step() : u;
-            const attention_unit unit = unit_of(call, segment, &plan, u, own), next = unit_of(call, segment, &plan, later, own);
-            attend_width(team, call, &unit, next.n_splits > 0 ? &next : &unit, tid); /* pages of other calls' splits may not be there */
+            float *const  own = plan.partial ? call->partials + partials : NULL;
+            const int64_t later = u + lane_unit_step() < plan.n_units ? u + lane_unit_step() : u;
+            const attention_unit unit = unit_of(call, segment, &plan, u, own),
+                                 next = unit_of(call, segment, &plan, later, own);
+            attend_width(team, call, &unit, next.n_splits > 0 ? &next : &unit,
+                         tid); /* pages of other calls' splits may not be there */
         }
         u -= plan.n_units;
         partials += plan_partials(call, &plan);
@@ -340,15 +397,17 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
 }
 
 /* ---- the second region: partials of one (token, head) in ascending order of splits --------------------------------------- */
-WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry, float *lse, const float *partial, int32_t n_splits,
-                           int tid)
+WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry, float *lse,
+                           const float *partial, int32_t n_splits, int tid)
 {
     const int64_t value_dim = call->value_dim;
     const bool    resumed = carry && call->first_split > 0 && carry[0] != NOTHING;
     float         maximum = NOTHING, sum = 0.0f, keep, add;
     for (int64_t first = tid * LANE_WIDTH; first < value_dim; first += LANE_THREADS * LANE_WIDTH) {
-        bool       started = resumed; /* not read back from `maximum`: clang 19 folds that load to NOTHING in device code */
-        lane_float value = started ? lane_load_part(carry + PARTIAL_HEAD + first, value_dim - first) : (lane_float)0.0f;
+        bool started =
+            resumed; /* not read back from `maximum`: clang 19 folds that load to NOTHING in device code */
+        lane_float value = started ? lane_load_part(carry + PARTIAL_HEAD + first, value_dim - first)
+                                   : (lane_float)0.0f;
         maximum = started ? carry[0] : NOTHING;
         sum = started ? carry[1] : 0.0f;
         for (int32_t split = 0; split < n_splits; split++) {
@@ -376,13 +435,19 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
         const segment_plan           plan = plan_segment(call, segment, UNIT_ROWS);
-        const int64_t n_query_heads = plan.n_heads * call->group, n_units = plan.partial ? segment->n_rows * n_query_heads : 0;
+        const int64_t                n_query_heads = plan.n_heads * call->group,
+                      n_units = plan.partial ? segment->n_rows * n_query_heads : 0;
         for (; u < n_units; u += lane_unit_step()) {
-            const int64_t row = segment->first_row + u / n_query_heads, head = segment->first_head * call->group + u % n_query_heads;
-            float *const  carry = call->carry ? call->carry + (row * call->n_heads + head) * partial_floats(call->value_dim) : NULL;
-            float *const  lse = call->lse ? call->lse + row * call->n_heads + head : NULL;
+            const int64_t row = segment->first_row + u / n_query_heads,
+                          head = segment->first_head * call->group + u % n_query_heads;
+            float *const carry = call->carry ? call->carry + (row * call->n_heads + head) *
+                                                                 partial_floats(call->value_dim)
+                                             : NULL;
+            float *const lse = call->lse ? call->lse + row * call->n_heads + head : NULL;
             merge_row(call, call->out + row * call->out_stride + head * call->value_dim, carry, lse,
-                      call->partials + partials + u * plan.n_splits * partial_floats(call->value_dim), plan.n_splits, tid);
+                      call->partials + partials +
+                          u * plan.n_splits * partial_floats(call->value_dim),
+                      plan.n_splits, tid);
         }
         u -= n_units;
         partials += plan_partials(call, &plan);
@@ -395,14 +460,18 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_attention_args *const args = op_args;
     (void)caps;
-    const weir_kv_pair others = { args->k_format, args->v_format }, first = weir_kv_pair_at(others, args->sinks, 0);
-    const char *const  why = weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
+    const weir_kv_pair others = { args->k_format, args->v_format },
+                       first = weir_kv_pair_at(others, args->sinks, 0);
+    const char *const why =
+        weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
     if (args->value_dim > VALUE_MAX) return "value_dim > 512";
-    if (!READS_CODED && (args->k_format != args->v_format || (args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)))
+    if (!READS_CODED && (args->k_format != args->v_format ||
+                         (args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)))
         return "GPUs read KV in f32 or f16";
-    if (!READS_CODED && (first.k != others.k || first.v != others.v)) return "GPUs read all pages in one format";
+    if (!READS_CODED && (first.k != others.k || first.v != others.v))
+        return "GPUs read all pages in one format";
     for (int64_t s = 0; !READS_CODED && s < args->n_segments; s++)
         if (args->segments[s].logits) return "GPUs keep no logits: attention_mass reads K";
     return NULL;
@@ -438,15 +507,21 @@ static attention_call call_of(const weir_attention_args *args)
 
 static bool is_whole(const weir_attention_args *args)
 {
-    if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->key_dim <= 0 || args->value_dim <= 0) return false;
+    if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->key_dim <= 0 ||
+        args->value_dim <= 0)
+        return false;
     if (args->carry && (args->first_split < 0 || args->end_split < args->first_split)) return false;
-    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads)) return false;
-    const bool open = weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
+    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
+        return false;
+    const bool open =
+        weir_kv_any_open((weir_kv_pair){ args->k_format, args->v_format }, args->sinks);
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_kv_segment *const segment = args->segments + s;
         if (segment->n_rows <= 0) continue;
         if (open && !segment->open_pages) return false;
-        if (segment->logits && (args->window > 0 || segment->logits_stride < (int64_t)segment->n_past + segment->n_rows)) return false;
+        if (segment->logits && (args->window > 0 || segment->logits_stride <
+                                                        (int64_t)segment->n_past + segment->n_rows))
+            return false;
     }
     return true;
 }
@@ -481,29 +556,38 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     if (n_units == 0) return WEIR_OK;
 
     /* One by one: a struct would be mapped, and its pointers not be taken for the device's. */
-    float *const out = args->out, *const partials = context->scratch, *const carry = args->carry, *const lse = args->lse;
+    float *const out = args->out, *const partials = context->scratch, *const carry = args->carry,
+                 *const          lse = args->lse;
     const float *const           q = args->q;
     const weir_kv_segment *const segments = args->segments;
-    const int64_t        n_segments = args->n_segments, n_heads = args->n_heads, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim;
-    const int64_t        value_dim = args->value_dim, q_stride = args->q_stride, q_head_stride = args->q_head_stride;
-    const int64_t        out_stride = args->out_stride, group = plan_call.group;
-    const int32_t        window = plan_call.window, first_split = plan_call.first_split, end_split = plan_call.end_split;
+    const int64_t                n_segments = args->n_segments, n_heads = args->n_heads,
+                  n_kv_heads = args->n_kv_heads, key_dim = args->key_dim;
+    const int64_t value_dim = args->value_dim, q_stride = args->q_stride,
+                  q_head_stride = args->q_head_stride;
+    const int64_t out_stride = args->out_stride, group = plan_call.group;
+    const int32_t window = plan_call.window, first_split = plan_call.first_split,
+                  end_split = plan_call.end_split;
     const float          scale = plan_call.scale;
-    const weir_kv_format k_format = args->k_format, v_format = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
-    const int32_t        n_sinks = args->sinks.n_pages;
-    const bool           is_last = plan_call.is_last;
-#define CALL                                                                                                                               \
-    { out,      partials,  carry,    lse,           q,          segments, n_segments,  n_heads,   n_kv_heads, group,                       \
-      key_dim,  value_dim, q_stride, q_head_stride, out_stride, window,   first_split, end_split, scale,      k_format,                    \
-      v_format, k_sinks,   v_sinks,  n_sinks,       is_last }
+    const weir_kv_format k_format = args->k_format, v_format = args->v_format,
+                         k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
+    const int32_t n_sinks = args->sinks.n_pages;
+    const bool    is_last = plan_call.is_last;
+#define CALL                                                                                       \
+    { out,        partials,   carry,       lse,       q,         segments, n_segments,             \
+      n_heads,    n_kv_heads, group,       key_dim,   value_dim, q_stride, q_head_stride,          \
+      out_stride, window,     first_split, end_split, scale,     k_format, v_format,               \
+      k_sinks,    v_sinks,    n_sinks,     is_last }
     TEAMS(n_units, out, partials, carry, lse, q, segments)
     {
         team_memory          team;
-        const attention_call shared = CALL; /* the lanes get one pointer: more than 16 captures go to a stack on devices */
+        const attention_call shared =
+            CALL; /* the lanes get one pointer: more than 16 captures go to a stack on devices */
         TEAM_LANES
         {
             attention_call call = shared;
-            if (!READS_CODED && call.k_format == WEIR_KV_F16) { /* a constant format leaves nothing of others in the registers */
+            if (!READS_CODED &&
+                call.k_format ==
+                    WEIR_KV_F16) { /* a constant format leaves nothing of others in the registers */
                 call.k_format = call.v_format = WEIR_KV_F16;
                 run_units(&team, &call, lane_thread());
             } else {

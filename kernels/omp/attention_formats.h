@@ -10,8 +10,12 @@
 
 enum {
     TILE = WEIR_TILE_TOKENS,
-    VECTORS_DIMS = LANE_THREADS * LANE_WIDTH * LANE_VECTORS, /* dims of V that the team has in one set of registers            */
-    CHUNK = VECTORS_DIMS > KV_GROUP ? VECTORS_DIMS : KV_GROUP, /* dims of V that are expanded at a time                         */
+    VECTORS_DIMS =
+        LANE_THREADS * LANE_WIDTH *
+        LANE_VECTORS, /* dims of V that the team has in one set of registers            */
+    CHUNK = VECTORS_DIMS > KV_GROUP
+                ? VECTORS_DIMS
+                : KV_GROUP, /* dims of V that are expanded at a time                         */
 };
 
 /* One side of a tile: `token` is its first in the page. */
@@ -32,7 +36,8 @@ enum { READS_CODED = 1 };
 #pragma omp declare target
 WEIR_INLINE bool is_direct(weir_kv_format format)
 {
-    return weir_kv_scheme_of(format) == WEIR_KV_PLAIN || format == WEIR_KV_Q8_0 || format == WEIR_KV_TURBO4;
+    return weir_kv_scheme_of(format) == WEIR_KV_PLAIN || format == WEIR_KV_Q8_0 ||
+           format == WEIR_KV_TURBO4;
 }
 
 /* turbo4 rows of 16 dims are all end. */
@@ -44,8 +49,10 @@ WEIR_INLINE bool is_direct_v(weir_kv_format format, int64_t value_dim)
 /* The scales of a V tile that go into the weights, f16 [32]; NULL: values are multiplied as they are. */
 WEIR_INLINE const _Float16 *weight_scales(const tile_source *v, int64_t value_dim)
 {
-    if (!READS_CODED || v->format != WEIR_KV_TURBO4 || !is_direct_v(v->format, value_dim)) return NULL;
-    return (const _Float16 *)(v->part + weir_kv_layout_v(WEIR_KV_TURBO4, value_dim).scales) + v->token;
+    if (!READS_CODED || v->format != WEIR_KV_TURBO4 || !is_direct_v(v->format, value_dim))
+        return NULL;
+    return (const _Float16 *)(v->part + weir_kv_layout_v(WEIR_KV_TURBO4, value_dim).scales) +
+           v->token;
 }
 
 /* ---- K ---------------------------------------------------------------------------------------------------------------- */
@@ -58,22 +65,24 @@ WEIR_INLINE key_tile key_tile_of(const tile_source *k, const weir_kv_format form
 {
     const weir_kv_layout layout = weir_kv_layout_k(format, key_dim);
     const int64_t        tile = k->token / TILE;
-    return (key_tile){ k->part + layout.codes + tile * layout.codes_step, k->part + layout.scales + tile * layout.scales_step };
+    return (key_tile){ k->part + layout.codes + tile * layout.codes_step,
+                       k->part + layout.scales + tile * layout.scales_step };
 }
 
 /* Dim i of a word, without its scale. */
 WEIR_INLINE lane_float key_of_word(const weir_kv_format format, lane_uint word, const int i)
 {
-    if (format == WEIR_KV_Q8_0) return lane_from_int((lane_int)(word << (uint32_t)(24 - 8 * i)) >> 24);
+    if (format == WEIR_KV_Q8_0)
+        return lane_from_int((lane_int)(word << (uint32_t)(24 - 8 * i)) >> 24);
     return kv_centroid(4, word >> (uint32_t)(4 * i));
 }
 
 /* Dims [first, first + 32) of a K tile to block [32 dims][32 tokens]. Takes no address of a local variable: on devices those of functions that are
  * not inlined go to memory of their own. */
-WEIR_NOINLINE void expand_keys(float *block, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile, int64_t first,
-                               int tid)
+WEIR_NOINLINE void expand_keys(float *block, const char *part, weir_kv_format page_format,
+                               int64_t key_dim, int64_t tile, int64_t first, int tid)
 {
-#define KV_FORMAT_STATEMENT                                                                                                                \
+#define KV_FORMAT_STATEMENT                                                                        \
     if (!is_direct(format)) kv_expand_k(block, part, format, key_dim, tile, first, tid);
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT
@@ -86,23 +95,28 @@ typedef struct value_tile_rows {
     int64_t     codes_step, scales_step;
 } value_tile_rows;
 
-WEIR_INLINE value_tile_rows value_rows_of(const tile_source *v, const tile_source *next, int64_t value_dim)
+WEIR_INLINE value_tile_rows value_rows_of(const tile_source *v, const tile_source *next,
+                                          int64_t value_dim)
 {
     const weir_kv_layout layout = weir_kv_layout_v(v->format, value_dim);
-    const int64_t        codes = layout.codes + v->token * layout.codes_step, scales = layout.scales + v->token * layout.scales_step;
-    const bool           alike = next->format == v->format; /* else it is another page, open, and far */
+    const int64_t        codes = layout.codes + v->token * layout.codes_step,
+                  scales = layout.scales + v->token * layout.scales_step;
+    const bool alike = next->format == v->format; /* else it is another page, open, and far */
     return (value_tile_rows){
         .codes = v->part + codes,
         .scales = v->part + scales,
-        .next_codes = alike ? next->part + layout.codes + next->token * layout.codes_step : v->part + codes,
-        .next_scales = alike ? next->part + layout.scales + next->token * layout.scales_step : v->part + scales,
+        .next_codes =
+            alike ? next->part + layout.codes + next->token * layout.codes_step : v->part + codes,
+        .next_scales = alike ? next->part + layout.scales + next->token * layout.scales_step
+                             : v->part + scales,
         .codes_step = layout.codes_step,
         .scales_step = layout.scales_step,
     };
 }
 
 /* Vector v of token t's dims from d on; q8_0's and turbo4's without their scales. */
-WEIR_INLINE lane_float value_lanes(const value_tile_rows *rows, const weir_kv_format format, int64_t t, int64_t d, const int v)
+WEIR_INLINE lane_float value_lanes(const value_tile_rows *rows, const weir_kv_format format,
+                                   int64_t t, int64_t d, const int v)
 {
     const char *const row = rows->codes + t * rows->codes_step;
     if (format == WEIR_KV_Q8_0) {
@@ -110,7 +124,8 @@ WEIR_INLINE lane_float value_lanes(const value_tile_rows *rows, const weir_kv_fo
         return lane_from_int((lane_int)(code << 24) >> 24);
     }
     if (format == WEIR_KV_TURBO4) {
-        const int            i = (LANE_THREADS == 1 && VECTORS_DIMS == KV_GROUP ? 0 : (int)(d % KV_GROUP)) + v * LANE_WIDTH;
+        const int i = (LANE_THREADS == 1 && VECTORS_DIMS == KV_GROUP ? 0 : (int)(d % KV_GROUP)) +
+                      v * LANE_WIDTH;
         const uint8_t *const block = (const uint8_t *)row + d / KV_GROUP * 16;
         return kv_centroid(4, lane_load_bytes(block + i % 16) >> (uint32_t)(i / 16 * 4));
     }
@@ -118,12 +133,14 @@ WEIR_INLINE lane_float value_lanes(const value_tile_rows *rows, const weir_kv_fo
 }
 
 /* Dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims past the last are left alone. */
-WEIR_NOINLINE void expand_values(float *block, const char *part, weir_kv_format page_format, int64_t value_dim, int64_t token,
-                                 int64_t first, int tid){
-#define KV_FORMAT_STATEMENT                                                                                                                \
-    for (int64_t item = tid / KV_LANE_THREADS; item < TILE * CHUNK / KV_GROUP; item += KV_GROUP_THREADS) {                                 \
-        const int64_t t = item / (CHUNK / KV_GROUP), group = item % (CHUNK / KV_GROUP) * KV_GROUP;                                         \
-        kv_expand_v(block + t * CHUNK + group, part, format, value_dim, token + t, first + group, tid);                                    \
+WEIR_NOINLINE void expand_values(float *block, const char *part, weir_kv_format page_format,
+                                 int64_t value_dim, int64_t token, int64_t first, int tid){
+#define KV_FORMAT_STATEMENT                                                                        \
+    for (int64_t item = tid / KV_LANE_THREADS; item < TILE * CHUNK / KV_GROUP;                     \
+         item += KV_GROUP_THREADS) {                                                               \
+        const int64_t t = item / (CHUNK / KV_GROUP), group = item % (CHUNK / KV_GROUP) * KV_GROUP; \
+        kv_expand_v(block + t * CHUNK + group, part, format, value_dim, token + t, first + group,  \
+                    tid);                                                                          \
     }
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT

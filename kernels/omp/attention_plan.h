@@ -5,24 +5,30 @@
 
 /* What all units of a call share. */
 typedef struct attention_call {
-    float                 *out, *partials, *carry, *lse; /* carry: NULL: one call does all; lse: NULL: nobody asks */
+    float *out, *partials, *carry,
+        *lse; /* carry: NULL: one call does all; lse: NULL: nobody asks */
     const float           *q;
     const weir_kv_segment *segments;
-    int64_t                n_segments, n_heads, n_kv_heads, group, key_dim, value_dim, q_stride, q_head_stride, out_stride;
-    int32_t                window, first_split, end_split;
-    float                  scale; /* times log2(e) */
-    weir_kv_format         k_format, v_format, k_sinks, v_sinks; /* the first n_sinks pages have the last two */
-    int32_t                n_sinks;
-    bool                   is_last; /* writes `out` */
+    int64_t n_segments, n_heads, n_kv_heads, group, key_dim, value_dim, q_stride, q_head_stride,
+        out_stride;
+    int32_t        window, first_split, end_split;
+    float          scale; /* times log2(e) */
+    weir_kv_format k_format, v_format, k_sinks,
+        v_sinks; /* the first n_sinks pages have the last two */
+    int32_t n_sinks;
+    bool    is_last; /* writes `out` */
 } attention_call;
 
 #pragma omp declare target
 
 typedef struct segment_plan {
-    int32_t first_split, n_splits; /* of this call                                                 */
-    int64_t n_heads, n_rows, n_blocks, n_units; /* KV heads; query rows of each; blocks of at most unit_rows; units of all KV heads */
-    int64_t first_tokens, page_tokens, first_blocks, page_blocks; /* blocks of the first first_tokens tokens, then of each page_tokens */
-    bool    partial; /* one unit per split, merged by the second region                    */
+    int32_t first_split,
+        n_splits; /* of this call                                                 */
+    int64_t n_heads, n_rows, n_blocks,
+        n_units; /* KV heads; query rows of each; blocks of at most unit_rows; units of all KV heads */
+    int64_t first_tokens, page_tokens, first_blocks,
+        page_blocks; /* blocks of the first first_tokens tokens, then of each page_tokens */
+    bool partial; /* one unit per split, merged by the second region                    */
 } segment_plan;
 
 WEIR_INLINE weir_kv_pair pair_of(const attention_call *call, int32_t page)
@@ -34,23 +40,28 @@ WEIR_INLINE weir_kv_pair pair_of(const attention_call *call, int32_t page)
 WEIR_INLINE bool cut_at_pages(const attention_call *call)
 {
     const weir_kv_pair first = pair_of(call, 0);
-    return READS_CODED && (weir_kv_needs_open(call->k_format) || weir_kv_needs_open(call->v_format) || weir_kv_needs_open(first.k) ||
-                           weir_kv_needs_open(first.v));
+    return READS_CODED &&
+           (weir_kv_needs_open(call->k_format) || weir_kv_needs_open(call->v_format) ||
+            weir_kv_needs_open(first.k) || weir_kv_needs_open(first.v));
 }
 
 /* This side is multiplied and summed as turbo rotates it. */
 WEIR_INLINE bool is_rotated(const attention_call *call, weir_kv_side side)
 {
     const weir_kv_pair   first = pair_of(call, 0);
-    const weir_kv_format at_first = side == WEIR_KV_K ? first.k : first.v, later = side == WEIR_KV_K ? call->k_format : call->v_format;
-    return READS_CODED && (weir_kv_scheme_of(at_first) == WEIR_KV_TURBO || weir_kv_scheme_of(later) == WEIR_KV_TURBO);
+    const weir_kv_format at_first = side == WEIR_KV_K ? first.k : first.v,
+                         later = side == WEIR_KV_K ? call->k_format : call->v_format;
+    return READS_CODED && (weir_kv_scheme_of(at_first) == WEIR_KV_TURBO ||
+                           weir_kv_scheme_of(later) == WEIR_KV_TURBO);
 }
 
-WEIR_INLINE segment_plan plan_segment(const attention_call *call, const weir_kv_segment *segment, int32_t unit_rows)
+WEIR_INLINE segment_plan plan_segment(const attention_call *call, const weir_kv_segment *segment,
+                                      int32_t unit_rows)
 {
     segment_plan plan = { 0 };
     if (segment->n_rows <= 0) return plan;
-    const int32_t first = segment->n_past >= call->window ? (segment->n_past - call->window + 1) / SPLIT : 0;
+    const int32_t first =
+        segment->n_past >= call->window ? (segment->n_past - call->window + 1) / SPLIT : 0;
     const int32_t end = (segment->n_past + segment->n_rows - 1) / SPLIT + 1;
     plan.first_split = first > call->first_split ? first : call->first_split;
     plan.n_splits = (end < call->end_split ? end : call->end_split) - plan.first_split;
@@ -58,7 +69,8 @@ WEIR_INLINE segment_plan plan_segment(const attention_call *call, const weir_kv_
     plan.n_heads = weir_kv_segment_heads(segment, call->n_kv_heads);
     plan.n_rows = segment->n_rows * call->group;
     plan.page_tokens = cut_at_pages(call) ? WEIR_PAGE_TOKENS : INT32_MAX;
-    plan.first_tokens = plan.page_tokens - (cut_at_pages(call) ? segment->n_past % WEIR_PAGE_TOKENS : 0);
+    plan.first_tokens =
+        plan.page_tokens - (cut_at_pages(call) ? segment->n_past % WEIR_PAGE_TOKENS : 0);
     if (plan.first_tokens > segment->n_rows) plan.first_tokens = segment->n_rows;
     plan.first_blocks = (plan.first_tokens * call->group + unit_rows - 1) / unit_rows;
     plan.page_blocks = (plan.page_tokens * call->group + unit_rows - 1) / unit_rows;

@@ -8,10 +8,12 @@
 
 #pragma omp declare target
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-WEIR_NOINLINE void rotate_keys(float *rows, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile, int tid)
+WEIR_NOINLINE void rotate_keys(float *rows, const char *part, weir_kv_format page_format,
+                               int64_t key_dim, int64_t tile, int tid)
 {
     for (int64_t first = 0; first < key_dim; first += KV_GROUP) {
-#define KV_FORMAT_STATEMENT kv_expand_k(rows + first * TILE, part, format, key_dim, tile, first, tid);
+#define KV_FORMAT_STATEMENT                                                                        \
+    kv_expand_k(rows + first * TILE, part, format, key_dim, tile, first, tid);
         KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT
     }
@@ -24,11 +26,12 @@ WEIR_NOINLINE void rotate_keys(float *rows, const char *part, weir_kv_format pag
     kv_hadamard(rows, key_dim, TILE, tid);
 }
 
-WEIR_NOINLINE void rotate_values(float *rows, const char *part, weir_kv_format page_format, int64_t value_dim, int64_t token, int tid)
+WEIR_NOINLINE void rotate_values(float *rows, const char *part, weir_kv_format page_format,
+                                 int64_t value_dim, int64_t token, int tid)
 {
     for (int64_t first = 0; first < value_dim; first += KV_GROUP) {
-#define KV_FORMAT_STATEMENT                                                                                                                \
-    for (int64_t t = tid / KV_LANE_THREADS; t < TILE; t += KV_GROUP_THREADS)                                                               \
+#define KV_FORMAT_STATEMENT                                                                        \
+    for (int64_t t = tid / KV_LANE_THREADS; t < TILE; t += KV_GROUP_THREADS)                       \
         kv_expand_v(rows + t * value_dim + first, part, format, value_dim, token + t, first, tid);
         KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT

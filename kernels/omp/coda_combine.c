@@ -5,7 +5,8 @@
 
 #pragma omp declare target
 /* partial [LANE_THREADS] is shared by the team. */
-WEIR_INLINE void combine_head(float *restrict dst, const float *restrict signal, const float *restrict noise, const float *restrict weight,
+WEIR_INLINE void combine_head(float *restrict dst, const float *restrict signal,
+                              const float *restrict noise, const float *restrict weight,
                               float share, int64_t dim, float eps, float *partial, int tid)
 {
     float sum = 0.0f;
@@ -26,10 +27,13 @@ WEIR_INLINE void combine_head(float *restrict dst, const float *restrict signal,
 static weir_status WEIR_K(coda_combine)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_coda_combine_args *const args = op_args;
-    if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->head_dim <= 0) return WEIR_EINVAL;
+    if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->head_dim <= 0)
+        return WEIR_EINVAL;
     float *const       dst = args->dst;
-    const float *const src = args->src, *const lambda = args->lambda, *const bias = args->bias, *const weight = args->weight;
-    const int64_t n_kv_heads = args->n_kv_heads, group = args->n_heads / n_kv_heads, dim = args->head_dim;
+    const float *const src = args->src, *const lambda = args->lambda, *const bias = args->bias,
+                       *const weight = args->weight;
+    const int64_t             n_kv_heads = args->n_kv_heads, group = args->n_heads / n_kv_heads,
+                  dim = args->head_dim;
     const int64_t lambda_stride = args->lambda_stride, n_units = args->n_rows * n_kv_heads;
     const float   eps = args->eps;
     if (n_units <= 0) return WEIR_OK;
@@ -43,8 +47,8 @@ static weir_status WEIR_K(coda_combine)(const weir_kernel_context *context, cons
             for (int64_t i = 0; i < group; i++) {
                 const float *const signal = src + (u * 2 * group + i) * dim;
                 const float        x = lambda[t * lambda_stride + first + i] + bias[first + i];
-                combine_head(dst + (u * group + i) * dim, signal, signal + group * dim, weight, lane_sigmoid(x), dim, eps, partial,
-                             lane_thread());
+                combine_head(dst + (u * group + i) * dim, signal, signal + group * dim, weight,
+                             lane_sigmoid(x), dim, eps, partial, lane_thread());
             }
         }
     }

@@ -5,9 +5,15 @@
 #include "kernels/omp/coda_route.h"
 
 #pragma omp declare target
-WEIR_INLINE void coda_count(const coda_work *work, weir_coda_count what, int64_t n) { work->state.head->counts[what] += n; }
+WEIR_INLINE void coda_count(const coda_work *work, weir_coda_count what, int64_t n)
+{
+    work->state.head->counts[what] += n;
+}
 
-WEIR_INLINE bool coda_passes(const coda_call *call, float gate, float least) { return !call->layer->is_gated || gate >= least; }
+WEIR_INLINE bool coda_passes(const coda_call *call, float gate, float least)
+{
+    return !call->layer->is_gated || gate >= least;
+}
 
 /* weir_coda_use, whose contents change rows later. */
 WEIR_INLINE int32_t use_slot(const coda_work *work, int64_t slot)
@@ -43,9 +49,11 @@ WEIR_INLINE coda_verdict judge(const coda_call *call, const coda_work *work, int
     const coda_bank *const bank = &work->exact;
     const float *const     scores = bank->scores + c * bank->n_slots;
     float                  best = -INFINITY;
-    coda_verdict           is = { .passes = coda_passes(call, work->candidates[c].gate, call->layer->exact_gate) };
+    coda_verdict           is = { .passes =
+                                      coda_passes(call, work->candidates[c].gate, call->layer->exact_gate) };
     for (int32_t i = 0; i < work->state.head->n_open_exact; i++)
-        if (coda_is_used(work, bank->first_slot + i) && scores[i] > best) best = scores[i], is.best = i;
+        if (coda_is_used(work, bank->first_slot + i) && scores[i] > best)
+            best = scores[i], is.best = i;
     is.is_novel = !any || best < call->layer->novelty;
     is.is_hit = any && best >= call->layer->hit;
     return is;
@@ -56,7 +64,8 @@ WEIR_INLINE void open_exact(const coda_call *call, const coda_work *work, int32_
     const weir_coda_layer *const layer = call->layer;
     weir_coda_head *const        head = work->state.head;
     coda_count(work, WEIR_CODA_EXACT_OPENED,
-               weir_coda_open_slots(layer, &head->n_open_exact, layer->least_exact, layer->n_exact, head->position, n));
+               weir_coda_open_slots(layer, &head->n_open_exact, layer->least_exact, layer->n_exact,
+                                    head->position, n));
 }
 
 /* The first open slot that is free; without one, the open slot that was not found for the longest time, and *is_full. */
@@ -75,17 +84,19 @@ WEIR_INLINE int32_t slot_for_new(const coda_work *work, bool *is_full)
 WEIR_INLINE void decide_exact_step(const coda_call *call, const coda_work *work)
 {
     const coda_bank *const bank = &work->exact;
-    const coda_verdict     is = judge(call, work, 0, any_in_use(work, work->state.head->n_open_exact));
-    bool                   is_full = false;
-    const int32_t          slot = is.is_novel ? slot_for_new(work, &is_full) : is.best;
-    const bool             writes = is.passes && (is.is_novel || (call->layer->refreshes && is.is_hit));
+    const coda_verdict is = judge(call, work, 0, any_in_use(work, work->state.head->n_open_exact));
+    bool               is_full = false;
+    const int32_t      slot = is.is_novel ? slot_for_new(work, &is_full) : is.best;
+    const bool         writes = is.passes && (is.is_novel || (call->layer->refreshes && is.is_hit));
     coda_count(work, WEIR_CODA_GATED_OUT, !is.passes);
     coda_count(work, WEIR_CODA_HITS, is.is_hit);
     coda_count(work, WEIR_CODA_INSERTS, is.is_novel && is.passes);
     coda_count(work, WEIR_CODA_OVERWRITES, writes);
     bank->writes[0] = writes;
     bank->next[0] = -1;
-    if (writes) bank->groups[(*bank->n_groups)++] = (coda_group){ .row = use_slot(work, bank->first_slot + slot) };
+    if (writes)
+        bank->groups[(*bank->n_groups)++] =
+            (coda_group){ .row = use_slot(work, bank->first_slot + slot) };
     if (is.passes) work->state.used_at[slot] = work->candidates[0].position;
     if (is.is_novel && is.passes && is_full) open_exact(call, work, 1);
 }
@@ -95,11 +106,12 @@ WEIR_INLINE void decide_exact_step(const coda_call *call, const coda_work *work)
 WEIR_INLINE int64_t order_slots(const coda_call *call, const coda_work *work, int tid)
 {
     const weir_coda_layer *const layer = call->layer;
-    const int64_t                n_open = work->state.head->n_open_exact, first = -((int64_t)1 << 62);
-    const int64_t                n = coda_least(*work->exact.n, n_open);
+    const int64_t n_open = work->state.head->n_open_exact, first = -((int64_t)1 << 62);
+    const int64_t n = coda_least(*work->exact.n, n_open);
     for (int64_t i = tid; i < layer->n_exact; i += LANE_THREADS) {
         const int64_t closed = layer->is_compat ? first : -first;
-        const int64_t open = coda_is_used(work, work->exact.first_slot + i) ? work->state.used_at[i] : first;
+        const int64_t open =
+            coda_is_used(work, work->exact.first_slot + i) ? work->state.used_at[i] : first;
         work->choices[i] = (weir_coda_choice){ i >= n_open ? closed : open, (int32_t)i };
     }
     choose(call, work, layer->n_exact, n, true, tid);
@@ -156,7 +168,9 @@ WEIR_INLINE void settle_exact(const coda_work *work)
         }
         if (latest >= 0) work->state.used_at[i] = latest;
         if (is_written)
-            bank->groups[(*bank->n_groups)++] = (coda_group){ .row = use_slot(work, bank->first_slot + i), .first = bank->first[i] };
+            bank->groups[(*bank->n_groups)++] =
+                (coda_group){ .row = use_slot(work, bank->first_slot + i),
+                              .first = bank->first[i] };
     }
 }
 
@@ -171,14 +185,17 @@ WEIR_INLINE int32_t route(const coda_work *work, int32_t c)
     return at;
 }
 
-WEIR_INLINE void update_prototype(const coda_call *call, const coda_work *work, int64_t i, int32_t first, float total)
+WEIR_INLINE void update_prototype(const coda_call *call, const coda_work *work, int64_t i,
+                                  int32_t first, float total)
 {
     const coda_bank *const bank = &work->summary;
-    const bool             founds = call->layer->founds && !coda_is_used(work, bank->first_slot + i);
+    const bool founds = call->layer->founds && !coda_is_used(work, bank->first_slot + i);
     coda_count(work, WEIR_CODA_UPDATES, 1);
     coda_count(work, WEIR_CODA_FOUNDED, founds);
-    bank->groups[(*bank->n_groups)++] =
-        (coda_group){ .row = use_slot(work, bank->first_slot + i), .first = first, .total = total, .founds = founds };
+    bank->groups[(*bank->n_groups)++] = (coda_group){ .row = use_slot(work, bank->first_slot + i),
+                                                      .first = first,
+                                                      .total = total,
+                                                      .founds = founds };
 }
 
 /* All prototypes are in use and rows come in. */
@@ -190,19 +207,24 @@ WEIR_INLINE void grow_summary(const coda_call *call, const coda_work *work)
         if (!coda_is_used(work, work->summary.first_slot + i)) return;
     coda_count(work, WEIR_CODA_SUMMARY_FRUSTRATED, 1);
     coda_count(work, WEIR_CODA_SUMMARY_OPENED,
-               weir_coda_open_slots(layer, &head->n_open_summary, layer->least_summary, layer->n_summary, head->position, 1));
+               weir_coda_open_slots(layer, &head->n_open_summary, layer->least_summary,
+                                    layer->n_summary, head->position, 1));
 }
 
 WEIR_INLINE void decide_summary(const coda_call *call, const coda_work *work)
 {
     const coda_bank *const bank = &work->summary;
     for (int32_t c = 0; c < *bank->n; c++)
-        bank->slot_of[c] = coda_passes(call, work->candidates[c].gate, call->layer->summary_gate) ? route(work, c) : -1;
+        bank->slot_of[c] = coda_passes(call, work->candidates[c].gate, call->layer->summary_gate)
+                               ? route(work, c)
+                               : -1;
     chain_candidates(bank);
     for (int64_t i = 0; i < bank->n_slots; i++) {
         float total = 0.0f;
-        for (int32_t c = bank->first[i]; c >= 0; c = bank->next[c]) total += work->candidates[c].gate;
-        if (bank->first[i] >= 0 && (total > 0.0f || work->is_step)) update_prototype(call, work, i, bank->first[i], total);
+        for (int32_t c = bank->first[i]; c >= 0; c = bank->next[c])
+            total += work->candidates[c].gate;
+        if (bank->first[i] >= 0 && (total > 0.0f || work->is_step))
+            update_prototype(call, work, i, bank->first[i], total);
     }
     if (*bank->n_groups > 0) grow_summary(call, work);
 }
@@ -230,8 +252,9 @@ WEIR_INLINE void refill(const coda_call *call, const coda_work *work, int tid)
 {
     weir_coda_head *const head = work->state.head;
     int32_t *const        rows = work->state.rows;
-    const int64_t         n_old = head->n_recent, n_leaving = work->plan->n_leaving, n_kept = n_old + work->n_rows - n_leaving;
-    const int64_t         first_put = n_old > n_leaving ? n_old - n_leaving : 0;
+    const int64_t         n_old = head->n_recent, n_leaving = work->plan->n_leaving,
+                  n_kept = n_old + work->n_rows - n_leaving;
+    const int64_t first_put = n_old > n_leaving ? n_old - n_leaving : 0;
     for (int64_t i = tid; i < n_old; i += LANE_THREADS) {
         const int64_t slot = (head->first_recent + i) % call->layer->window;
         work->ring[i] = rows[slot];
@@ -263,7 +286,9 @@ WEIR_INLINE void refill(const coda_call *call, const coda_work *work, int tid)
 /* ---- a segment ----------------------------------------------------------------------------------------------------------------------- */
 WEIR_INLINE void decide_step(const coda_call *call, const coda_work *work)
 {
-    const float gate = call->layer->is_gated ? weir_coda_gate(call->gates[work->first_row * call->gate_stride]) : 1.0f;
+    const float gate = call->layer->is_gated
+                           ? weir_coda_gate(call->gates[work->first_row * call->gate_stride])
+                           : 1.0f;
     coda_count(work, WEIR_CODA_EVICTIONS, work->plan->n_leaving);
     if (*work->exact.n > 0) decide_exact_step(call, work);
     if (*work->summary.n > 0) decide_summary(call, work);
@@ -289,7 +314,9 @@ WEIR_INLINE void decide(const coda_call *call, const coda_work *work, int tid)
 {
     if (*work->exact.n > 0) average_scores(call, &work->exact, tid);
     if (*work->summary.n > 0) average_scores(call, &work->summary, tid);
-    if (tid == 0) work->plan->n_swaps = work->plan->n_puts = *work->exact.n_groups = *work->summary.n_groups = 0;
+    if (tid == 0)
+        work->plan->n_swaps = work->plan->n_puts = *work->exact.n_groups = *work->summary.n_groups =
+            0;
     TEAM_BARRIER
     if (!work->is_step) {
         if (work->n_rows > 0) decide_block(call, work, tid);

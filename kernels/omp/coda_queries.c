@@ -8,7 +8,8 @@ enum { ROWS = 16, PAIRS_MAX = 256 };
 
 #pragma omp declare target
 /* Pairs are adjacent. sine, cosine [n_pairs] are shared by the team; a thread reads what it wrote. */
-WEIR_INLINE void find_turns(float *restrict sine, float *restrict cosine, const float *restrict theta, int64_t n_pairs, int tid)
+WEIR_INLINE void find_turns(float *restrict sine, float *restrict cosine,
+                            const float *restrict theta, int64_t n_pairs, int tid)
 {
     LANES
     for (int64_t i = tid; i < n_pairs; i += LANE_THREADS) {
@@ -19,8 +20,9 @@ WEIR_INLINE void find_turns(float *restrict sine, float *restrict cosine, const 
     }
 }
 
-WEIR_INLINE void turn_row(float *restrict signal, float *restrict noise, const float *restrict q, const float *restrict sine,
-                          const float *restrict cosine, int64_t n_pairs, int tid)
+WEIR_INLINE void turn_row(float *restrict signal, float *restrict noise, const float *restrict q,
+                          const float *restrict sine, const float *restrict cosine, int64_t n_pairs,
+                          int tid)
 {
     LANES
     for (int64_t i = tid; i < n_pairs; i += LANE_THREADS) {
@@ -43,12 +45,14 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 static weir_status WEIR_K(coda_queries)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_coda_queries_args *const args = op_args;
-    if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->head_dim <= 0 || args->head_dim % 2 != 0)
+    if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->head_dim <= 0 ||
+        args->head_dim % 2 != 0)
         return WEIR_EINVAL;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
     float *const       dst = args->dst;
     const float *const q = args->q, *const theta = args->theta;
-    const int64_t n_rows = args->n_rows, n_heads = args->n_heads, group = n_heads / args->n_kv_heads, dim = args->head_dim;
+    const int64_t n_rows = args->n_rows, n_heads = args->n_heads,
+                  group = n_heads / args->n_kv_heads, dim = args->head_dim;
     const int64_t q_stride = args->q_stride, n_units = (n_rows + ROWS - 1) / ROWS * n_heads;
     if (n_units <= 0) return WEIR_OK;
 
@@ -57,11 +61,14 @@ static weir_status WEIR_K(coda_queries)(const weir_kernel_context *context, cons
         float sine[PAIRS_MAX], cosine[PAIRS_MAX];
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
-            const int64_t h = u % n_heads, first = u / n_heads * ROWS, end = first + ROWS < n_rows ? first + ROWS : n_rows;
+            const int64_t h = u % n_heads, first = u / n_heads * ROWS,
+                          end = first + ROWS < n_rows ? first + ROWS : n_rows;
             find_turns(sine, cosine, theta + h * dim / 2, dim / 2, lane_thread());
             for (int64_t t = first; t < end; t++) {
-                float *const signal = dst + (t * 2 * n_heads + h / group * 2 * group + h % group) * dim;
-                turn_row(signal, signal + group * dim, q + t * q_stride + h * dim, sine, cosine, dim / 2, lane_thread());
+                float *const signal =
+                    dst + (t * 2 * n_heads + h / group * 2 * group + h % group) * dim;
+                turn_row(signal, signal + group * dim, q + t * q_stride + h * dim, sine, cosine,
+                         dim / 2, lane_thread());
             }
         }
     }

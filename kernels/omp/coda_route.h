@@ -11,7 +11,9 @@
 
 /* Memory that the lanes of a team share. */
 typedef struct route_memory {
-    _Alignas(64) float asked[LANE_ROWS * CODA_DIM_MAX]; /* candidates: values [rows][dims, rounded up], keys [dims][rows] */
+    _Alignas(64) float asked
+        [LANE_ROWS *
+         CODA_DIM_MAX]; /* candidates: values [rows][dims, rounded up], keys [dims][rows] */
     float inverse[LANE_ROWS]; /* of their lengths */
 } route_memory;
 
@@ -19,7 +21,8 @@ typedef struct route_memory {
 
 /* ---- choose ----------------------------------------------------------------------------------------------------------------- */
 /* The n_taken least of the choices to `order`. A heap is one thread's; where there are many, each counts who comes before its own. */
-WEIR_INLINE void choose(const coda_call *call, const coda_work *work, int64_t n, int64_t n_taken, bool is_sorted, int tid)
+WEIR_INLINE void choose(const coda_call *call, const coda_work *work, int64_t n, int64_t n_taken,
+                        bool is_sorted, int tid)
 {
     weir_coda_choice *const all = work->choices;
     const bool              finds = FINDS_AS_LIBRARY && call->layer->is_compat;
@@ -27,7 +30,8 @@ WEIR_INLINE void choose(const coda_call *call, const coda_work *work, int64_t n,
     if (LANE_THREADS > 1 && !finds) {
         for (int64_t i = tid; i < n; i += LANE_THREADS) {
             int64_t rank = 0;
-            for (int64_t j = 0; j < n && rank < n_taken; j++) rank += weir_coda_is_before(all + j, all + i);
+            for (int64_t j = 0; j < n && rank < n_taken; j++)
+                rank += weir_coda_is_before(all + j, all + i);
             if (rank < n_taken) work->order[rank] = all[i].index;
         }
     } else if (tid == 0) {
@@ -46,7 +50,8 @@ WEIR_INLINE void take_candidates(const coda_call *call, const coda_work *work, i
     for (int64_t c = tid; c < n; c += LANE_THREADS) {
         const int32_t i = work->order[c];
         const int64_t slot = ((int64_t)head->first_recent + i) % call->layer->window;
-        work->candidates[c] = (coda_candidate){ .from = i < head->n_recent ? work->state.rows[slot] : ~(i - head->n_recent),
+        work->candidates[c] = (coda_candidate){ .from = i < head->n_recent ? work->state.rows[slot]
+                                                                           : ~(i - head->n_recent),
                                                 .gate = coda_gate_of(call, work, i),
                                                 .position = head->position - head->n_recent + i };
     }
@@ -55,11 +60,15 @@ WEIR_INLINE void take_candidates(const coda_call *call, const coda_work *work, i
 WEIR_INLINE void choose_candidates(const coda_call *call, const coda_work *work, int tid)
 {
     const weir_coda_head *const head = work->state.head;
-    const int64_t total = head->n_recent + work->n_rows, n_leaving = total > call->layer->window ? total - call->layer->window : 0;
-    const int64_t n_exact = coda_least(work->exact.most, n_leaving), n_summary = coda_least(work->summary.most, n_leaving);
+    const int64_t               total = head->n_recent + work->n_rows,
+                  n_leaving = total > call->layer->window ? total - call->layer->window : 0;
+    const int64_t n_exact = coda_least(work->exact.most, n_leaving),
+                  n_summary = coda_least(work->summary.most, n_leaving);
     const int64_t n_taken = coda_most(n_exact, n_summary), n_slots = work->state.n_slots;
-    for (int64_t slot = tid; slot < n_slots; slot += LANE_THREADS) work->owner[work->state.rows[slot]] = (int32_t)slot;
-    for (int64_t row = n_slots + tid; row % LANE_WIDTH != 0; row += LANE_THREADS) work->owner[row] = -1;
+    for (int64_t slot = tid; slot < n_slots; slot += LANE_THREADS)
+        work->owner[work->state.rows[slot]] = (int32_t)slot;
+    for (int64_t row = n_slots + tid; row % LANE_WIDTH != 0; row += LANE_THREADS)
+        work->owner[row] = -1;
     if (tid == 0) {
         work->plan->n_leaving = (int32_t)n_leaving;
         *work->exact.n = (int32_t)n_exact;
@@ -68,7 +77,8 @@ WEIR_INLINE void choose_candidates(const coda_call *call, const coda_work *work,
     }
     if (n_leaving > 1 && n_taken > 0) {
         for (int64_t i = tid; i < n_leaving; i += LANE_THREADS)
-            work->choices[i] = (weir_coda_choice){ weir_coda_gate_key(coda_gate_of(call, work, i)), (int32_t)i };
+            work->choices[i] =
+                (weir_coda_choice){ weir_coda_gate_key(coda_gate_of(call, work, i)), (int32_t)i };
         choose(call, work, n_leaving, n_taken, false, tid);
     } else {
         TEAM_BARRIER
@@ -77,26 +87,34 @@ WEIR_INLINE void choose_candidates(const coda_call *call, const coda_work *work,
 }
 
 /* ---- score --------------------------------------------------------------------------------------------------------------------- */
-WEIR_INLINE float inverse_length(float squares) { return 1.0f / (squares > 1e-12f ? sqrtf(squares) : 1e-6f); }
+WEIR_INLINE float inverse_length(float squares)
+{
+    return 1.0f / (squares > 1e-12f ? sqrtf(squares) : 1e-6f);
+}
 
 /* Candidates [first, first + rows) of one head; those past n, and dims past the last of a vector, are zero. */
-WEIR_INLINE void stage_candidates(route_memory *team, const coda_call *call, const coda_work *work, weir_kv_side side, int64_t head,
-                                  int64_t first, int64_t n, const weir_kv_format format, const int rows, int tid)
+WEIR_INLINE void stage_candidates(route_memory *team, const coda_call *call, const coda_work *work,
+                                  weir_kv_side side, int64_t head, int64_t first, int64_t n,
+                                  const weir_kv_format format, const int rows, int tid)
 {
     const weir_coda_layer *const layer = call->layer;
-    const int64_t dims = side == WEIR_KV_K ? weir_coda_low_dims(layer) : (layer->head_dim + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH;
+    const int64_t                dims = side == WEIR_KV_K
+                                            ? weir_coda_low_dims(layer)
+                                            : (layer->head_dim + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH;
     const int64_t row_step = side == WEIR_KV_K ? 1 : dims, dim_step = side == WEIR_KV_K ? rows : 1;
     TEAM_BARRIER /* the last block was read */
         for (int r = 0; r < rows; r++)
     {
         const int32_t      from = first + r < n ? work->candidates[first + r].from : -1;
         const bool         is_there = first + r < n;
-        const float *const fresh = coda_new_row(call, work, side, head, from < 0 && is_there ? ~from : 0);
-        const coda_row     old = coda_page_row(call, work, format, side, head, from < 0 ? 0 : from);
+        const float *const fresh =
+            coda_new_row(call, work, side, head, from < 0 && is_there ? ~from : 0);
+        const coda_row old = coda_page_row(call, work, format, side, head, from < 0 ? 0 : from);
         for (int64_t i = tid; i < dims; i += LANE_THREADS) {
             const int64_t d = side == WEIR_KV_K ? coda_low_dim(layer, i) : i;
             float         x = 0.0f;
-            if (is_there && d < layer->head_dim) x = from < 0 ? fresh[d] : coda_element(format, old.base, d * old.step);
+            if (is_there && d < layer->head_dim)
+                x = from < 0 ? fresh[d] : coda_element(format, old.base, d * old.step);
             team->asked[r * row_step + i * dim_step] = x;
         }
     }
@@ -114,7 +132,8 @@ WEIR_INLINE void stage_candidates(route_memory *team, const coda_call *call, con
 }
 
 /* Dims [d, d + n) of a row of the pages whose dims lie side by side; lanes past n are zero. */
-WEIR_INLINE lane_float load_dims(const weir_kv_format format, const char *base, int64_t d, int64_t n)
+WEIR_INLINE lane_float load_dims(const weir_kv_format format, const char *base, int64_t d,
+                                 int64_t n)
 {
     if (n >= LANE_WIDTH) return kv_load_plain(format, base, d);
     float part[LANE_WIDTH] = { 0 };
@@ -122,48 +141,56 @@ WEIR_INLINE lane_float load_dims(const weir_kv_format format, const char *base, 
     return lane_load(part);
 }
 
-WEIR_INLINE void score_values(route_memory *team, const coda_call *call, const coda_work *work, int64_t head, int64_t first, int64_t n,
-                              const weir_kv_format format, const int rows, int tid)
+WEIR_INLINE void score_values(route_memory *team, const coda_call *call, const coda_work *work,
+                              int64_t head, int64_t first, int64_t n, const weir_kv_format format,
+                              const int rows, int tid)
 {
     const coda_bank *const bank = &work->exact;
-    const int64_t          dim = call->layer->head_dim, dims = (dim + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH;
+    const int64_t          dim = call->layer->head_dim,
+                  dims = (dim + LANE_WIDTH - 1) / LANE_WIDTH * LANE_WIDTH;
     stage_candidates(team, call, work, WEIR_KV_V, head, first, n, format, rows, tid);
     for (int64_t slot = tid; slot < work->state.head->n_open_exact; slot += LANE_THREADS) {
         lane_float sum[LANE_ROWS], squares = (lane_float)0.0f;
         if (!coda_is_used(work, bank->first_slot + slot)) continue;
-        const coda_row held = coda_page_row(call, work, format, WEIR_KV_V, head, work->state.rows[bank->first_slot + slot]);
+        const coda_row held = coda_page_row(call, work, format, WEIR_KV_V, head,
+                                            work->state.rows[bank->first_slot + slot]);
         UNROLL
         for (int r = 0; r < rows; r++) sum[r] = (lane_float)0.0f;
         for (int64_t d = 0; d < dim; d += LANE_WIDTH) {
             const lane_float x = load_dims(format, held.base, d, dim - d);
             squares = lane_fma(x, x, squares);
             UNROLL
-            for (int r = 0; r < rows; r++) sum[r] = lane_fma(lane_load(team->asked + r * dims + d), x, sum[r]);
+            for (int r = 0; r < rows; r++)
+                sum[r] = lane_fma(lane_load(team->asked + r * dims + d), x, sum[r]);
         }
         const float inverse = inverse_length(lane_sum_of(squares));
         UNROLL
         for (int r = 0; r < rows; r++)
             if (first + r < n)
-                bank->scores[(head * bank->most + first + r) * bank->n_slots + slot] = lane_sum_of(sum[r]) * inverse * team->inverse[r];
+                bank->scores[(head * bank->most + first + r) * bank->n_slots + slot] =
+                    lane_sum_of(sum[r]) * inverse * team->inverse[r];
     }
 }
 
 /* Rows [row, row + LANE_WIDTH) of the pages with all staged candidates. */
-WEIR_INLINE void score_key_rows(const route_memory *team, const coda_call *call, const coda_work *work, int64_t head, int64_t row,
-                                int64_t first, int64_t n, const weir_kv_format format, const int rows)
+WEIR_INLINE void score_key_rows(const route_memory *team, const coda_call *call,
+                                const coda_work *work, int64_t head, int64_t row, int64_t first,
+                                int64_t n, const weir_kv_format format, const int rows)
 {
     const coda_bank *const bank = &work->summary;
-    const int64_t          dims = weir_coda_low_dims(call->layer), n_open = work->state.head->n_open_summary;
-    const coda_row         held = coda_page_row(call, work, format, WEIR_KV_K, head, row);
-    lane_float             sum[LANE_ROWS], squares = (lane_float)0.0f;
-    float                  inverse[LANE_WIDTH], score[LANE_WIDTH];
+    const int64_t dims = weir_coda_low_dims(call->layer), n_open = work->state.head->n_open_summary;
+    const coda_row held = coda_page_row(call, work, format, WEIR_KV_K, head, row);
+    lane_float     sum[LANE_ROWS], squares = (lane_float)0.0f;
+    float          inverse[LANE_WIDTH], score[LANE_WIDTH];
     UNROLL
     for (int r = 0; r < rows; r++) sum[r] = (lane_float)0.0f;
     for (int64_t i = 0; i < dims; i++) {
-        const lane_float x = kv_load_plain(format, held.base, coda_low_dim(call->layer, i) * held.step);
+        const lane_float x =
+            kv_load_plain(format, held.base, coda_low_dim(call->layer, i) * held.step);
         squares = lane_fma(x, x, squares);
         UNROLL
-        for (int r = 0; r < rows; r++) sum[r] = lane_fma((lane_float)team->asked[i * rows + r], x, sum[r]);
+        for (int r = 0; r < rows; r++)
+            sum[r] = lane_fma((lane_float)team->asked[i * rows + r], x, sum[r]);
     }
     lane_store(inverse, squares);
     for (int i = 0; i < LANE_WIDTH; i++) inverse[i] = inverse_length(inverse[i]);
@@ -173,25 +200,29 @@ WEIR_INLINE void score_key_rows(const route_memory *team, const coda_call *call,
         lane_store(score, sum[r] * lane_load(inverse) * team->inverse[r]);
         for (int i = 0; i < LANE_WIDTH; i++) {
             const int64_t slot = work->owner[row + i] - bank->first_slot;
-            if (slot >= 0 && slot < n_open) bank->scores[(head * bank->most + first + r) * bank->n_slots + slot] = score[i];
+            if (slot >= 0 && slot < n_open)
+                bank->scores[(head * bank->most + first + r) * bank->n_slots + slot] = score[i];
         }
     }
 }
 
-WEIR_INLINE void score_keys(route_memory *team, const coda_call *call, const coda_work *work, int64_t head, int64_t first, int64_t n,
-                            const weir_kv_format format, const int rows, int tid)
+WEIR_INLINE void score_keys(route_memory *team, const coda_call *call, const coda_work *work,
+                            int64_t head, int64_t first, int64_t n, const weir_kv_format format,
+                            const int rows, int tid)
 {
     stage_candidates(team, call, work, WEIR_KV_K, head, first, n, format, rows, tid);
-    for (int64_t row = tid * LANE_WIDTH; row < work->state.n_slots; row += LANE_THREADS * LANE_WIDTH) {
+    for (int64_t row = tid * LANE_WIDTH; row < work->state.n_slots;
+         row += LANE_THREADS * LANE_WIDTH) {
         int any = 0;
-        for (int i = 0; i < LANE_WIDTH; i++) any |= work->owner[row + i] >= work->summary.first_slot;
+        for (int i = 0; i < LANE_WIDTH; i++)
+            any |= work->owner[row + i] >= work->summary.first_slot;
         if (any) score_key_rows(team, call, work, head, row, first, n, format, rows);
     }
 }
 
 /* One bank, of one head. */
-WEIR_INLINE void score_bank(route_memory *team, const coda_call *call, const coda_work *work, weir_kv_side side, int64_t head,
-                            const weir_kv_format format, int tid)
+WEIR_INLINE void score_bank(route_memory *team, const coda_call *call, const coda_work *work,
+                            weir_kv_side side, int64_t head, const weir_kv_format format, int tid)
 {
     const int64_t n = side == WEIR_KV_V ? *work->exact.n : *work->summary.n;
     for (int64_t first = 0; first < n; first += LANE_ROWS) {

@@ -8,25 +8,26 @@
 
 #pragma omp declare target
 /* statement with the call's format as a constant */
-#define CODA_FORMAT_SWITCH(value, statement)                                                                                               \
-    switch (value) {                                                                                                                       \
-    case WEIR_KV_F32: {                                                                                                                    \
-        const weir_kv_format format = WEIR_KV_F32;                                                                                         \
-        statement;                                                                                                                         \
-        break;                                                                                                                             \
-    }                                                                                                                                      \
-    case WEIR_KV_F16: {                                                                                                                    \
-        const weir_kv_format format = WEIR_KV_F16;                                                                                         \
-        statement;                                                                                                                         \
-        break;                                                                                                                             \
-    }                                                                                                                                      \
-    default: {                                                                                                                             \
-        const weir_kv_format format = WEIR_KV_BF16;                                                                                        \
-        statement;                                                                                                                         \
-    }                                                                                                                                      \
+#define CODA_FORMAT_SWITCH(value, statement)                                                       \
+    switch (value) {                                                                               \
+    case WEIR_KV_F32: {                                                                            \
+        const weir_kv_format format = WEIR_KV_F32;                                                 \
+        statement;                                                                                 \
+        break;                                                                                     \
+    }                                                                                              \
+    case WEIR_KV_F16: {                                                                            \
+        const weir_kv_format format = WEIR_KV_F16;                                                 \
+        statement;                                                                                 \
+        break;                                                                                     \
+    }                                                                                              \
+    default: {                                                                                     \
+        const weir_kv_format format = WEIR_KV_BF16;                                                \
+        statement;                                                                                 \
+    }                                                                                              \
     }
 
-WEIR_INLINE void score_unit(route_memory *team, const coda_call *call, const coda_work *work, int64_t u, int tid)
+WEIR_INLINE void score_unit(route_memory *team, const coda_call *call, const coda_work *work,
+                            int64_t u, int tid)
 {
     const int64_t      head = u % call->layer->n_kv_heads;
     const weir_kv_side side = u < call->layer->n_kv_heads ? WEIR_KV_V : WEIR_KV_K;
@@ -44,9 +45,12 @@ WEIR_INLINE void apply_unit(const coda_call *call, const coda_work *work, int64_
 static bool is_whole(const weir_coda_write_args *args)
 {
     const weir_coda_layer *const layer = args->layer;
-    if (weir_coda_reject(layer) || layer->exact_candidates < 0 || layer->summary_candidates < 0) return false;
+    if (weir_coda_reject(layer) || layer->exact_candidates < 0 || layer->summary_candidates < 0)
+        return false;
     for (int64_t s = 0; s < args->n_segments; s++)
-        if (args->segments[s].n_rows < 0 || (args->segments[s].is_step && args->segments[s].n_rows != 1)) return false;
+        if (args->segments[s].n_rows < 0 ||
+            (args->segments[s].is_step && args->segments[s].n_rows != 1))
+            return false;
     return true;
 }
 
@@ -54,7 +58,8 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_coda_write_args *const args = op_args;
     (void)caps;
-    return !FINDS_AS_LIBRARY && args->layer->is_compat ? "GPUs take candidates by their gates" : NULL;
+    return !FINDS_AS_LIBRARY && args->layer->is_compat ? "GPUs take candidates by their gates"
+                                                       : NULL;
 }
 
 static size_t scratch(const void *op_args)
@@ -62,21 +67,22 @@ static size_t scratch(const void *op_args)
     const weir_coda_write_args *const args = op_args;
     size_t                            bytes = 0;
     if (!is_whole(args)) return 0;
-    for (int64_t s = 0; s < args->n_segments; s++) bytes += coda_work_of(args->layer, args->segments + s, NULL).bytes;
+    for (int64_t s = 0; s < args->n_segments; s++)
+        bytes += coda_work_of(args->layer, args->segments + s, NULL).bytes;
     return bytes;
 }
 
 /* The statement for each unit of a team, with its `unit` of the segment, `call`, `work` and `tid`; segments have so many units each. */
-#define EACH_UNIT(of_segment, statement)                                                                                                   \
-    const coda_call call = shared;                                                                                                         \
-    const int       tid = lane_thread();                                                                                                   \
-    int64_t         unit = lane_first_unit();                                                                                              \
-    char           *at = call.scratch;                                                                                                     \
-    for (int64_t s = 0; s < call.n_segments; s++) {                                                                                        \
-        const coda_work work = coda_work_of(call.layer, call.segments + s, at);                                                            \
-        for (; unit < (of_segment); unit += lane_unit_step()) statement;                                                                   \
-        unit -= (of_segment);                                                                                                              \
-        at += work.bytes;                                                                                                                  \
+#define EACH_UNIT(of_segment, statement)                                                           \
+    const coda_call call = shared;                                                                 \
+    const int       tid = lane_thread();                                                           \
+    int64_t         unit = lane_first_unit();                                                      \
+    char           *at = call.scratch;                                                             \
+    for (int64_t s = 0; s < call.n_segments; s++) {                                                \
+        const coda_work work = coda_work_of(call.layer, call.segments + s, at);                    \
+        for (; unit < (of_segment); unit += lane_unit_step()) statement;                           \
+        unit -= (of_segment);                                                                      \
+        at += work.bytes;                                                                          \
     }
 
 static weir_status WEIR_K(coda_write)(const weir_kernel_context *context, const void *op_args)
@@ -89,7 +95,8 @@ static weir_status WEIR_K(coda_write)(const weir_kernel_context *context, const 
     const weir_coda_layer *const   layer = args->layer;
     const weir_coda_segment *const segments = args->segments;
     char *const                    memory = context->scratch;
-    const int64_t n_segments = args->n_segments, k_stride = args->k_stride, v_stride = args->v_stride, gate_stride = args->gate_stride;
+    const int64_t                  n_segments = args->n_segments, k_stride = args->k_stride,
+                  v_stride = args->v_stride, gate_stride = args->gate_stride;
     const int64_t n_sides = 2 * layer->n_kv_heads; /* of heads; banks of heads */
     if (n_segments <= 0) return WEIR_OK;
 #define CALL { k, v, gates, layer, segments, memory, n_segments, k_stride, v_stride, gate_stride }

@@ -4,11 +4,16 @@
  * Moves 8 bytes per element and call, 2 * n_taps flops and one exponential. */
 #include "kernels/omp/lanes.h"
 
-enum { BLOCK = 256, TAPS_MAX = 8, AHEAD = 4 }; /* AHEAD: rows of prefetch; a block of a row is too short for the hardware's */
+enum {
+    BLOCK = 256,
+    TAPS_MAX = 8,
+    AHEAD = 4
+}; /* AHEAD: rows of prefetch; a block of a row is too short for the hardware's */
 
 #pragma omp declare target
 /* weights[j][c] = taps[c][j]; lane by lane. `n_taps` is a constant where it is usual. */
-WEIR_INLINE void stage_taps(float (*restrict weights)[BLOCK], const float *restrict taps, const int64_t n_taps, int64_t n, int tid)
+WEIR_INLINE void stage_taps(float (*restrict weights)[BLOCK], const float *restrict taps,
+                            const int64_t n_taps, int64_t n, int tid)
 {
     LANES
     for (int64_t c = tid; c < n; c += LANE_THREADS)
@@ -16,29 +21,37 @@ WEIR_INLINE void stage_taps(float (*restrict weights)[BLOCK], const float *restr
 }
 
 /* Channels [first, first + n) of one segment. taps [C, n_taps]; weights [TAPS_MAX][BLOCK], sums [BLOCK] in team memory, lane by lane. */
-WEIR_INLINE void convolve(float *dst, const float *src, float *history, const float *taps, int64_t n_rows, int64_t n_channels,
-                          int64_t n_taps, int64_t first, int64_t n, float (*restrict weights)[BLOCK], float *restrict sums, int tid)
+WEIR_INLINE void convolve(float *dst, const float *src, float *history, const float *taps,
+                          int64_t n_rows, int64_t n_channels, int64_t n_taps, int64_t first,
+                          int64_t n, float (*restrict weights)[BLOCK], float *restrict sums,
+                          int     tid)
 {
     if (n_taps == 4)
         stage_taps(weights, taps + first * 4, 4, n, tid);
     else
         stage_taps(weights, taps + first * n_taps, n_taps, n, tid);
     for (int64_t r = 0; r < n_rows; r++) {
-        for (int64_t c = 0; r + AHEAD < n_rows && c < n; c += 16) PREFETCH(src + (r + AHEAD) * n_channels + first + c);
+        for (int64_t c = 0; r + AHEAD < n_rows && c < n; c += 16)
+            PREFETCH(src + (r + AHEAD) * n_channels + first + c);
         LANES
         for (int64_t c = tid; c < n; c += LANE_THREADS) sums[c] = 0.0f;
         for (int64_t j = 0; j < n_taps; j++) {
             const int64_t      row = r - n_taps + 1 + j;
-            const float *const u = (row >= 0 ? src + row * n_channels : history + (row + n_taps - 1) * n_channels) + first;
+            const float *const u =
+                (row >= 0 ? src + row * n_channels : history + (row + n_taps - 1) * n_channels) +
+                first;
             LANES
             for (int64_t c = tid; c < n; c += LANE_THREADS) sums[c] += weights[j][c] * u[c];
         }
         LANES
-        for (int64_t c = tid; c < n; c += LANE_THREADS) dst[r * n_channels + first + c] = lane_silu(sums[c]);
+        for (int64_t c = tid; c < n; c += LANE_THREADS)
+            dst[r * n_channels + first + c] = lane_silu(sums[c]);
     }
-    for (int64_t i = 0; i < n_taps - 1; i++) { /* ascending: an entry is read before it is overwritten */
+    for (int64_t i = 0; i < n_taps - 1;
+         i++) { /* ascending: an entry is read before it is overwritten */
         const int64_t      row = n_rows - n_taps + 1 + i;
-        const float *const u = (row >= 0 ? src + row * n_channels : history + (row + n_taps - 1) * n_channels) + first;
+        const float *const u =
+            (row >= 0 ? src + row * n_channels : history + (row + n_taps - 1) * n_channels) + first;
         for (int64_t c = tid; c < n; c += LANE_THREADS) history[i * n_channels + first + c] = u[c];
     }
 }
@@ -51,8 +64,9 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
     float *const       dst = args->dst;
     const float *const src = args->src, *const taps = args->taps;
     const weir_recurrent_segment *const segments = args->segments;
-    const int64_t                       n_channels = args->n_channels, n_taps = args->n_taps, n_blocks = (n_channels + BLOCK - 1) / BLOCK;
-    const int64_t                       n_units = args->n_segments * n_blocks;
+    const int64_t                       n_channels = args->n_channels, n_taps = args->n_taps,
+                  n_blocks = (n_channels + BLOCK - 1) / BLOCK;
+    const int64_t n_units = args->n_segments * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, dst, src, taps, segments)
@@ -61,10 +75,12 @@ static weir_status WEIR_K(conv1d)(const weir_kernel_context *context, const void
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *const segment = segments + u / n_blocks;
-            const int64_t                       first = u % n_blocks * BLOCK, n = n_channels - first < BLOCK ? n_channels - first : BLOCK;
+            const int64_t                       first = u % n_blocks * BLOCK,
+                          n = n_channels - first < BLOCK ? n_channels - first : BLOCK;
             if (segment->n_rows <= 0) continue;
-            convolve(dst + segment->first_row * n_channels, src + segment->first_row * n_channels, segment->conv_history, taps,
-                     segment->n_rows, n_channels, n_taps, first, n, weights, sums, lane_thread());
+            convolve(dst + segment->first_row * n_channels, src + segment->first_row * n_channels,
+                     segment->conv_history, taps, segment->n_rows, n_channels, n_taps, first, n,
+                     weights, sums, lane_thread());
         }
     }
     return WEIR_OK;

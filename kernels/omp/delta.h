@@ -23,11 +23,13 @@ WEIR_INLINE float square_sum(const float *x, int64_t n, float *partial, int tid)
 }
 
 /* K head m of one row: its norms, and the gates of the V heads that use it. partial [LANE_THREADS] is shared by the team. */
-WEIR_INLINE void factor_row(delta_factors *factors, const float *q, const float *k, const float *a, const float *b, const float *a_neg,
-                            const float *dt_bias, int64_t key_dim, int64_t n_k_heads, int64_t n_v_heads, int64_t m, bool tiled_heads,
-                            float *partial, int tid)
+WEIR_INLINE void factor_row(delta_factors *factors, const float *q, const float *k, const float *a,
+                            const float *b, const float *a_neg, const float *dt_bias,
+                            int64_t key_dim, int64_t n_k_heads, int64_t n_v_heads, int64_t m,
+                            bool tiled_heads, float *partial, int tid)
 {
-    const float   q_scale = 1.0f / sqrtf((square_sum(q, key_dim, partial, tid) + 1e-6f) * (float)key_dim);
+    const float q_scale =
+        1.0f / sqrtf((square_sum(q, key_dim, partial, tid) + 1e-6f) * (float)key_dim);
     const float   k_scale = 1.0f / sqrtf(square_sum(k, key_dim, partial, tid) + 1e-6f);
     const int64_t shared_by = n_v_heads / n_k_heads;
     for (int64_t j = tid; j < shared_by; j += LANE_THREADS) {
@@ -65,15 +67,19 @@ static inline size_t delta_factor_bytes(const weir_gated_delta_rule_args *args)
 
 static inline bool delta_shape_ok(const weir_gated_delta_rule_args *args)
 {
-    return args->n_k_heads > 0 && args->n_v_heads % args->n_k_heads == 0 && args->key_dim > 0 && args->value_dim > 0;
+    return args->n_k_heads > 0 && args->n_v_heads % args->n_k_heads == 0 && args->key_dim > 0 &&
+           args->value_dim > 0;
 }
 
 /* The factors of all rows: the first region of both forms. */
-static inline void delta_compute_factors(const weir_kernel_context *context, const weir_gated_delta_rule_args *args, delta_factors *factors)
+static inline void delta_compute_factors(const weir_kernel_context        *context,
+                                         const weir_gated_delta_rule_args *args,
+                                         delta_factors                    *factors)
 {
-    const float *const q = args->q, *const k = args->k, *const a = args->a, *const b = args->b, *const a_neg = args->a_neg,
-                       *const dt_bias = args->dt_bias;
-    const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim, qkv_stride = args->qkv_stride;
+    const float *const q = args->q, *const k = args->k, *const a = args->a, *const b = args->b,
+                       *const a_neg = args->a_neg, *const dt_bias = args->dt_bias;
+    const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim,
+                  qkv_stride = args->qkv_stride;
     const int64_t ab_stride = args->ab_stride, n_units = delta_rows(args) * n_k_heads;
     const bool    tiled_heads = args->tiled_heads;
 
@@ -83,8 +89,9 @@ static inline void delta_compute_factors(const weir_kernel_context *context, con
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t row = u / n_k_heads, m = u % n_k_heads;
-            factor_row(factors + row * n_v_heads, q + row * qkv_stride + m * key_dim, k + row * qkv_stride + m * key_dim,
-                       a + row * ab_stride, b + row * ab_stride, a_neg, dt_bias, key_dim, n_k_heads, n_v_heads, m, tiled_heads, partial,
+            factor_row(factors + row * n_v_heads, q + row * qkv_stride + m * key_dim,
+                       k + row * qkv_stride + m * key_dim, a + row * ab_stride, b + row * ab_stride,
+                       a_neg, dt_bias, key_dim, n_k_heads, n_v_heads, m, tiled_heads, partial,
                        lane_thread());
         }
     }

@@ -5,7 +5,10 @@
 
 #pragma omp declare target
 WEIR_INLINE uint16_t bits16(const uint8_t *p) { return (uint16_t)(p[0] | p[1] << 8); }
-WEIR_INLINE uint32_t bits32(const uint8_t *p) { return (uint32_t)bits16(p) | (uint32_t)bits16(p + 2) << 16; }
+WEIR_INLINE uint32_t bits32(const uint8_t *p)
+{
+    return (uint32_t)bits16(p) | (uint32_t)bits16(p + 2) << 16;
+}
 
 WEIR_INLINE float float_of(uint32_t bits)
 {
@@ -36,7 +39,8 @@ WEIR_INLINE float element(const uint8_t *row, int64_t i, const weir_dtype dtype)
     return half_of(bits16(block)) * (float)(int8_t)block[2 + i % 32];
 }
 
-WEIR_INLINE void copy_row(float *restrict dst, const uint8_t *restrict row, int64_t dim, const weir_dtype dtype, int tid)
+WEIR_INLINE void copy_row(float *restrict dst, const uint8_t *restrict row, int64_t dim,
+                          const weir_dtype dtype, int tid)
 {
     LANES
     for (int64_t i = tid; i < dim; i += LANE_THREADS) dst[i] = element(row, i, dtype);
@@ -47,8 +51,10 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_embed_args *const args = op_args;
     (void)caps;
-    const bool plain = args->dtype == WEIR_F32 || args->dtype == WEIR_F16 || args->dtype == WEIR_BF16;
-    return plain || args->dtype == WEIR_Q8_0 ? NULL : "the table is neither f32, f16, bf16 nor q8_0";
+    const bool plain =
+        args->dtype == WEIR_F32 || args->dtype == WEIR_F16 || args->dtype == WEIR_BF16;
+    return plain || args->dtype == WEIR_Q8_0 ? NULL
+                                             : "the table is neither f32, f16, bf16 nor q8_0";
 }
 
 static weir_status WEIR_K(embed)(const weir_kernel_context *context, const void *op_args)
@@ -58,8 +64,9 @@ static weir_status WEIR_K(embed)(const weir_kernel_context *context, const void 
     float *const         dst = args->dst;
     const uint8_t *const table = args->table;
     const int32_t *const ids = args->ids;
-    const int64_t        n_rows = args->n_rows, dim = args->dim, row_bytes = (int64_t)weir_row_bytes(args->dtype, dim);
-    const weir_dtype     dtype = args->dtype;
+    const int64_t        n_rows = args->n_rows, dim = args->dim,
+                  row_bytes = (int64_t)weir_row_bytes(args->dtype, dim);
+    const weir_dtype dtype = args->dtype;
     if (n_rows <= 0) return WEIR_OK;
 
     TEAMS(n_rows, dst, table, ids)

@@ -11,11 +11,22 @@ enum {
     TILE = WEIR_DELTA_LANES,
     KEY_MAX = 256,
     UNIT_TILES = LANE_WIDTH == TILE ? 2 : 1,
-    CHAINS = LANE_WIDTH == TILE ? 2 : 1, /* independent sums per lane: even and odd i hide the latency of the adds */
-    LANE_GROUP = LANE_THREADS < TILE ? LANE_THREADS : TILE, /* threads over the lanes of a tile ...                                  */
-    KEY_THREADS = LANE_THREADS / LANE_GROUP, /* ... and over key_dim                                                  */
+    CHAINS = LANE_WIDTH == TILE
+                 ? 2
+                 : 1, /* independent sums per lane: even and odd i hide the latency of the adds */
+    LANE_GROUP =
+        LANE_THREADS < TILE
+            ? LANE_THREADS
+            : TILE, /* threads over the lanes of a tile ...                                  */
+    KEY_THREADS =
+        LANE_THREADS /
+        LANE_GROUP, /* ... and over key_dim                                                  */
     TILE_VECTORS = TILE / (LANE_GROUP * LANE_WIDTH),
-    STATE_FLOATS = LANE_THREADS == 1 ? 1 : KEY_MAX * TILE, /* state in team memory; the host updates in place                       */
+    STATE_FLOATS =
+        LANE_THREADS == 1
+            ? 1
+            : KEY_MAX *
+                  TILE, /* state in team memory; the host updates in place                       */
 };
 _Static_assert(LANE_GROUP *KEY_THREADS == LANE_THREADS && TILE_VECTORS >= 1, "lane mapping");
 
@@ -38,7 +49,8 @@ typedef struct delta_row {
 WEIR_INLINE int lane_of(int v, int tid) { return (v * LANE_GROUP + tid % LANE_GROUP) * LANE_WIDTH; }
 
 /* S^T k, this thread's share of key_dim. */
-WEIR_INLINE delta_lanes predict(const float *state, const float *k, int64_t key_dim, const int tiles, int tid)
+WEIR_INLINE delta_lanes predict(const float *state, const float *k, int64_t key_dim,
+                                const int tiles, int tid)
 {
     lane_float  sum[UNIT_TILES][TILE_VECTORS][CHAINS];
     delta_lanes total;
@@ -53,27 +65,34 @@ WEIR_INLINE delta_lanes predict(const float *state, const float *k, int64_t key_
             for (int n = 0; n < tiles; n++) {
                 UNROLL
                 for (int v = 0; v < TILE_VECTORS; v++)
-                    sum[n][v][c] = lane_fma(lane_load(state + (n * key_dim + i + c) * TILE + lane_of(v, tid)), key, sum[n][v][c]);
+                    sum[n][v][c] =
+                        lane_fma(lane_load(state + (n * key_dim + i + c) * TILE + lane_of(v, tid)),
+                                 key, sum[n][v][c]);
             }
         }
     }
     UNROLL
     for (int n = 0; n < tiles; n++) {
         UNROLL
-        for (int v = 0; v < TILE_VECTORS; v++) total.x[n][v] = CHAINS == 1 ? sum[n][v][0] : sum[n][v][0] + sum[n][v][CHAINS - 1];
+        for (int v = 0; v < TILE_VECTORS; v++)
+            total.x[n][v] = CHAINS == 1 ? sum[n][v][0] : sum[n][v][0] + sum[n][v][CHAINS - 1];
     }
     return total;
 }
 
 /* S <- decay S + k d^T; out = S^T q and, if there is a next row, next = S^T next_k: this thread's share of key_dim. */
-WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d, delta_lanes *out, delta_lanes *next, int64_t key_dim,
-                        const int tiles, const bool has_next, int tid)
+WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d, delta_lanes *out,
+                        delta_lanes *next, int64_t key_dim, const int tiles, const bool has_next,
+                        int tid)
 {
-    lane_float out_sum[UNIT_TILES][TILE_VECTORS][CHAINS], next_sum[UNIT_TILES][TILE_VECTORS][CHAINS];
+    lane_float out_sum[UNIT_TILES][TILE_VECTORS][CHAINS],
+        next_sum[UNIT_TILES][TILE_VECTORS][CHAINS];
     UNROLL
     for (int n = 0; n < tiles * TILE_VECTORS * CHAINS; n++) {
-        out_sum[n / CHAINS / TILE_VECTORS][n / CHAINS % TILE_VECTORS][n % CHAINS] = (lane_float)0.0f;
-        next_sum[n / CHAINS / TILE_VECTORS][n / CHAINS % TILE_VECTORS][n % CHAINS] = (lane_float)0.0f;
+        out_sum[n / CHAINS / TILE_VECTORS][n / CHAINS % TILE_VECTORS][n % CHAINS] =
+            (lane_float)0.0f;
+        next_sum[n / CHAINS / TILE_VECTORS][n / CHAINS % TILE_VECTORS][n % CHAINS] =
+            (lane_float)0.0f;
     }
     for (int64_t i = tid / LANE_GROUP; i < key_dim; i += KEY_THREADS * CHAINS) {
         UNROLL
@@ -97,14 +116,17 @@ WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d
     for (int n = 0; n < tiles; n++) {
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
-            out->x[n][v] = CHAINS == 1 ? out_sum[n][v][0] : out_sum[n][v][0] + out_sum[n][v][CHAINS - 1];
-            next->x[n][v] = CHAINS == 1 ? next_sum[n][v][0] : next_sum[n][v][0] + next_sum[n][v][CHAINS - 1];
+            out->x[n][v] =
+                CHAINS == 1 ? out_sum[n][v][0] : out_sum[n][v][0] + out_sum[n][v][CHAINS - 1];
+            next->x[n][v] =
+                CHAINS == 1 ? next_sum[n][v][0] : next_sum[n][v][0] + next_sum[n][v][CHAINS - 1];
         }
     }
 }
 
 /* Adds the shares of the threads over key_dim, in ascending order; alone on the host. (A team with several has one tile per unit.) */
-WEIR_INLINE void add_shares(team_memory *team, delta_lanes *out, delta_lanes *next, int parity, int tid)
+WEIR_INLINE void add_shares(team_memory *team, delta_lanes *out, delta_lanes *next, int parity,
+                            int tid)
 {
     if (KEY_THREADS == 1) return;
     UNROLL
@@ -124,8 +146,9 @@ WEIR_INLINE void add_shares(team_memory *team, delta_lanes *out, delta_lanes *ne
 }
 
 /* One row: `predicted` holds S^T k on entry and S^T next_k on return. `width`: value dimensions of the unit's tiles that exist. */
-WEIR_INLINE void step(team_memory *team, float *state, const delta_row *row, delta_lanes *predicted, int64_t key_dim, int64_t width,
-                      int parity, const int tiles, const bool has_next, int tid)
+WEIR_INLINE void step(team_memory *team, float *state, const delta_row *row, delta_lanes *predicted,
+                      int64_t key_dim, int64_t width, int parity, const int tiles,
+                      const bool has_next, int tid)
 {
     delta_lanes d, out;
     UNROLL
@@ -133,7 +156,8 @@ WEIR_INLINE void step(team_memory *team, float *state, const delta_row *row, del
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
             const int        at = n * TILE + lane_of(v, tid);
-            const lane_float error = lane_load_part(row->v + at, width - at) - predicted->x[n][v] * (row->decay * row->k_scale);
+            const lane_float error = lane_load_part(row->v + at, width - at) -
+                                     predicted->x[n][v] * (row->decay * row->k_scale);
             d.x[n][v] = error * (row->beta * row->k_scale);
         }
     }
@@ -165,7 +189,8 @@ WEIR_INLINE void scan(team_memory *team, const delta_unit *unit, const int tiles
     if (LANE_THREADS > 1) {
         for (int64_t i = tid / LANE_GROUP; i < key_dim; i += KEY_THREADS)
             for (int v = 0; v < TILE_VECTORS; v++)
-                lane_store(state + i * TILE + lane_of(v, tid), lane_load(unit->state + i * TILE + lane_of(v, tid)));
+                lane_store(state + i * TILE + lane_of(v, tid),
+                           lane_load(unit->state + i * TILE + lane_of(v, tid)));
     }
     delta_lanes predicted = predict(state, unit->k, key_dim, tiles, tid), none = predicted;
     add_shares(team, &none, &predicted, 1, tid);
@@ -181,14 +206,17 @@ WEIR_INLINE void scan(team_memory *team, const delta_unit *unit, const int tiles
                                            .k_scale = f->k_scale,
                                            .q_scale = f->q_scale };
         if (r + 1 < unit->n_rows)
-            step(team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, true, tid);
+            step(team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, true,
+                 tid);
         else
-            step(team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, false, tid);
+            step(team, state, &row, &predicted, key_dim, unit->width, (int)(r & 1), tiles, false,
+                 tid);
     }
     if (LANE_THREADS > 1) {
         for (int64_t i = tid / LANE_GROUP; i < key_dim; i += KEY_THREADS)
             for (int v = 0; v < TILE_VECTORS; v++)
-                lane_store(unit->state + i * TILE + lane_of(v, tid), lane_load(state + i * TILE + lane_of(v, tid)));
+                lane_store(unit->state + i * TILE + lane_of(v, tid),
+                           lane_load(state + i * TILE + lane_of(v, tid)));
     }
     TEAM_BARRIER
 }
@@ -210,7 +238,8 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
     if (!delta_shape_ok(args) || context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
     const int64_t unit_tiles = lane_on_device(context) ? 1 : UNIT_TILES;
-    const int64_t tiles = (args->value_dim + TILE - 1) / TILE, groups = (tiles + unit_tiles - 1) / unit_tiles;
+    const int64_t tiles = (args->value_dim + TILE - 1) / TILE,
+                  groups = (tiles + unit_tiles - 1) / unit_tiles;
     const int64_t n_v_heads = args->n_v_heads, n_units = args->n_segments * n_v_heads * groups;
     if (n_units <= 0 || delta_rows(args) <= 0) return WEIR_OK;
     delta_factors *const factors = context->scratch;
@@ -219,8 +248,9 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
     float *const       out = args->out;
     const float *const q = args->q, *const k = args->k, *const v = args->v;
     const weir_recurrent_segment *const segments = args->segments;
-    const int64_t n_k_heads = args->n_k_heads, key_dim = args->key_dim, value_dim = args->value_dim, qkv_stride = args->qkv_stride;
-    const bool    tiled_heads = args->tiled_heads;
+    const int64_t n_k_heads = args->n_k_heads, key_dim = args->key_dim, value_dim = args->value_dim,
+                  qkv_stride = args->qkv_stride;
+    const bool tiled_heads = args->tiled_heads;
 
     TEAMS(n_units, out, factors, q, k, v, segments)
     {
@@ -228,20 +258,21 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *const segment = segments + u / (n_v_heads * groups);
-            const int64_t                       h = u / groups % n_v_heads, tile = u % groups * unit_tiles, row = segment->first_row;
-            const int64_t                       m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
-            const delta_unit                    unit = { .q = q + row * qkv_stride + m * key_dim,
-                                                         .k = k + row * qkv_stride + m * key_dim,
-                                                         .v = v + row * qkv_stride + h * value_dim + tile * TILE,
-                                                         .out = out + (row * n_v_heads + h) * value_dim + tile * TILE,
-                                                         .factors = factors + row * n_v_heads + h,
-                                                         .state = segment->state + (h * tiles + tile) * key_dim * TILE,
-                                                         .n_rows = segment->n_rows,
-                                                         .qkv_stride = qkv_stride,
-                                                         .out_stride = n_v_heads * value_dim,
-                                                         .factor_stride = n_v_heads,
-                                                         .key_dim = key_dim,
-                                                         .width = value_dim - tile * TILE };
+            const int64_t h = u / groups % n_v_heads, tile = u % groups * unit_tiles,
+                          row = segment->first_row;
+            const int64_t    m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
+            const delta_unit unit = { .q = q + row * qkv_stride + m * key_dim,
+                                      .k = k + row * qkv_stride + m * key_dim,
+                                      .v = v + row * qkv_stride + h * value_dim + tile * TILE,
+                                      .out = out + (row * n_v_heads + h) * value_dim + tile * TILE,
+                                      .factors = factors + row * n_v_heads + h,
+                                      .state = segment->state + (h * tiles + tile) * key_dim * TILE,
+                                      .n_rows = segment->n_rows,
+                                      .qkv_stride = qkv_stride,
+                                      .out_stride = n_v_heads * value_dim,
+                                      .factor_stride = n_v_heads,
+                                      .key_dim = key_dim,
+                                      .width = value_dim - tile * TILE };
             if (unit.n_rows <= 0) continue;
             if (UNIT_TILES == 2 && tile + 1 < tiles)
                 scan(&team, &unit, UNIT_TILES, lane_thread());

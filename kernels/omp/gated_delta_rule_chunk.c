@@ -15,18 +15,25 @@ enum {
     CHUNK = 64,
     TILE = WEIR_DELTA_LANES,
     BLOCK = LANE_ROWS, /* rows that one thread works on at a time             */
-    LANE_GROUP = LANE_THREADS < TILE ? LANE_THREADS : TILE, /* threads over the lanes of a tile ...                */
-    ROW_THREADS = LANE_THREADS / LANE_GROUP, /* ... and over blocks of rows                         */
+    LANE_GROUP = LANE_THREADS < TILE
+                     ? LANE_THREADS
+                     : TILE, /* threads over the lanes of a tile ...                */
+    ROW_THREADS =
+        LANE_THREADS / LANE_GROUP, /* ... and over blocks of rows                         */
     TILE_VECTORS = TILE / (LANE_GROUP * LANE_WIDTH),
-    PAIR_GROUP = LANE_THREADS < CHUNK ? LANE_THREADS : CHUNK, /* the same for rows of A and P                        */
+    PAIR_GROUP = LANE_THREADS < CHUNK
+                     ? LANE_THREADS
+                     : CHUNK, /* the same for rows of A and P                        */
     PAIR_THREADS = LANE_THREADS / PAIR_GROUP,
     PAIR_VECTORS = CHUNK / (PAIR_GROUP * LANE_WIDTH),
 };
 
 /* What the first region leaves for a (chunk, V head); then k of the chunk transposed, [key_dim][CHUNK]. */
 typedef struct chunk_record {
-    float a[CHUNK][CHUNK], p[CHUNK][CHUNK]; /* zero above the diagonal                                             */
-    float decay[CHUNK], rest[CHUNK]; /* exp(G_i); exp(G_n - G_i) * k_scale_i                                */
+    float a[CHUNK][CHUNK],
+        p[CHUNK][CHUNK]; /* zero above the diagonal                                             */
+    float decay[CHUNK],
+        rest[CHUNK]; /* exp(G_i); exp(G_n - G_i) * k_scale_i                                */
     float k_scale[CHUNK], q_scale[CHUNK], beta[CHUNK];
 } chunk_record;
 
@@ -39,23 +46,29 @@ typedef struct chunk_rows {
 } chunk_rows;
 
 #pragma omp declare target
-WEIR_INLINE int64_t record_floats(int64_t key_dim) { return (int64_t)(sizeof(chunk_record) / sizeof(float)) + key_dim * CHUNK; }
+WEIR_INLINE int64_t record_floats(int64_t key_dim)
+{
+    return (int64_t)(sizeof(chunk_record) / sizeof(float)) + key_dim * CHUNK;
+}
 WEIR_INLINE int64_t chunks_of(const weir_recurrent_segment *segment)
 {
     return segment->n_rows > 0 ? (segment->n_rows + CHUNK - 1) / CHUNK : 0;
 }
 
 /* One row i of A and P. sums [CHUNK] of log decays. */
-WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const chunk_rows *rows, const double *sums, int64_t i, int tid)
+WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const chunk_rows *rows,
+                            const double *sums, int64_t i, int tid)
 {
-    const float *const q = rows->q + i * rows->qkv_stride, *const k = rows->k + i * rows->qkv_stride;
+    const float *const q = rows->q + i * rows->qkv_stride, *const k =
+                                                               rows->k + i * rows->qkv_stride;
     lane_float kk[PAIR_VECTORS], qk[PAIR_VECTORS];
     UNROLL
     for (int v = 0; v < PAIR_VECTORS; v++) kk[v] = qk[v] = (lane_float)0.0f;
     for (int64_t d = 0; d < rows->key_dim; d++) {
         UNROLL
         for (int v = 0; v < PAIR_VECTORS; v++) {
-            const lane_float x = lane_load(transposed + d * CHUNK + (v * PAIR_GROUP + tid % PAIR_GROUP) * LANE_WIDTH);
+            const lane_float x = lane_load(transposed + d * CHUNK +
+                                           (v * PAIR_GROUP + tid % PAIR_GROUP) * LANE_WIDTH);
             kk[v] = lane_fma((lane_float)k[d], x, kk[v]);
             qk[v] = lane_fma((lane_float)q[d], x, qk[v]);
         }
@@ -69,7 +82,8 @@ WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const
         lane_store(query, qk[v]);
         for (int l = 0; l < LANE_WIDTH; l++) {
             const int   j = first + l;
-            const float fade = j <= i ? lane_exp((float)(sums[i] - sums[j])) * record->k_scale[j] : 0.0f;
+            const float fade =
+                j <= i ? lane_exp((float)(sums[i] - sums[j])) * record->k_scale[j] : 0.0f;
             record->a[i][j] = j < i ? f->beta * f->k_scale * key[l] * fade : 0.0f;
             record->p[i][j] = j <= i ? f->q_scale * query[l] * fade : 0.0f;
         }
@@ -77,34 +91,39 @@ WEIR_INLINE void relate_row(chunk_record *record, const float *transposed, const
 }
 
 /* All of a record. sums [CHUNK] is team memory. */
-WEIR_INLINE void relate_chunk(chunk_record *record, float *transposed, const chunk_rows *rows, double *sums, int tid)
+WEIR_INLINE void relate_chunk(chunk_record *record, float *transposed, const chunk_rows *rows,
+                              double *sums, int tid)
 {
     for (int64_t i = tid; i < CHUNK; i += LANE_THREADS) {
         const bool exists = i < rows->n;
-        for (int64_t d = 0; d < rows->key_dim; d++) transposed[d * CHUNK + i] = exists ? rows->k[i * rows->qkv_stride + d] : 0.0f;
+        for (int64_t d = 0; d < rows->key_dim; d++)
+            transposed[d * CHUNK + i] = exists ? rows->k[i * rows->qkv_stride + d] : 0.0f;
         record->k_scale[i] = exists ? rows->factors[i * rows->factor_stride].k_scale : 0.0f;
         record->q_scale[i] = exists ? rows->factors[i * rows->factor_stride].q_scale : 0.0f;
         record->beta[i] = exists ? rows->factors[i * rows->factor_stride].beta : 0.0f;
     }
     if (tid == 0) {
         double sum = 0.0;
-        for (int64_t i = 0; i < CHUNK; i++) sums[i] = sum += i < rows->n ? (double)rows->factors[i * rows->factor_stride].log_decay : 0.0;
+        for (int64_t i = 0; i < CHUNK; i++)
+            sums[i] = sum +=
+                i < rows->n ? (double)rows->factors[i * rows->factor_stride].log_decay : 0.0;
     }
     TEAM_BARRIER
     for (int64_t i = tid; i < CHUNK; i += LANE_THREADS) {
         record->decay[i] = expf((float)sums[i]);
         record->rest[i] = expf((float)(sums[rows->n - 1] - sums[i])) * record->k_scale[i];
     }
-    for (int64_t i = tid / PAIR_GROUP; i < rows->n; i += PAIR_THREADS) relate_row(record, transposed, rows, sums, i, tid);
+    for (int64_t i = tid / PAIR_GROUP; i < rows->n; i += PAIR_THREADS)
+        relate_row(record, transposed, rows, sums, i, tid);
     TEAM_BARRIER
 }
 
-WEIR_INLINE int     lane_of(int v, int tid) { return (v * LANE_GROUP + tid % LANE_GROUP) * LANE_WIDTH; }
+WEIR_INLINE int lane_of(int v, int tid) { return (v * LANE_GROUP + tid % LANE_GROUP) * LANE_WIDTH; }
 WEIR_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* K S and Q S of rows [i0, i0 + BLOCK); then the right-hand side to `d` and the first part of the output to `o`, both [CHUNK][TILE]. */
-WEIR_INLINE void project(const chunk_record *record, const chunk_rows *rows, const float *state, float (*d)[TILE], float (*o)[TILE],
-                         int64_t i0, int tid)
+WEIR_INLINE void project(const chunk_record *record, const chunk_rows *rows, const float *state,
+                         float (*d)[TILE], float (*o)[TILE], int64_t i0, int tid)
 {
     lane_float ks[BLOCK][TILE_VECTORS], qs[BLOCK][TILE_VECTORS];
     int64_t    at[BLOCK];
@@ -131,23 +150,27 @@ WEIR_INLINE void project(const chunk_record *record, const chunk_rows *rows, con
         if (i >= rows->n) break;
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
-            const lane_float value = lane_load_part(rows->v + i * rows->qkv_stride + lane_of(v, tid), rows->width - lane_of(v, tid));
-            lane_store(&d[i][lane_of(v, tid)], (value - ks[r][v] * (record->decay[i] * record->k_scale[i])) * record->beta[i]);
+            const lane_float value = lane_load_part(
+                rows->v + i * rows->qkv_stride + lane_of(v, tid), rows->width - lane_of(v, tid));
+            lane_store(&d[i][lane_of(v, tid)],
+                       (value - ks[r][v] * (record->decay[i] * record->k_scale[i])) *
+                           record->beta[i]);
             lane_store(&o[i][lane_of(v, tid)], qs[r][v] * (record->decay[i] * record->q_scale[i]));
         }
     }
 }
 
 /* sum[r] += sign * sum over j in [0, end) of m[i0 + r][j] d[j] */
-WEIR_INLINE void combine(lane_float (*sum)[TILE_VECTORS], const float (*m)[CHUNK], const float (*d)[TILE], int64_t i0, int64_t end,
-                         const float sign, int tid)
+WEIR_INLINE void combine(lane_float (*sum)[TILE_VECTORS], const float (*m)[CHUNK],
+                         const float (*d)[TILE], int64_t i0, int64_t end, const float sign, int tid)
 {
     for (int64_t j = 0; j < end; j++) {
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++) {
             const lane_float x = lane_load(&d[j][lane_of(v, tid)]) * sign;
             UNROLL
-            for (int r = 0; r < BLOCK; r++) sum[r][v] = lane_fma((lane_float)m[i0 + r][j], x, sum[r][v]);
+            for (int r = 0; r < BLOCK; r++)
+                sum[r][v] = lane_fma((lane_float)m[i0 + r][j], x, sum[r][v]);
         }
     }
 }
@@ -168,7 +191,8 @@ WEIR_INLINE void substitute(const chunk_record *record, float (*d)[TILE], int64_
             UNROLL
             for (int v = 0; v < TILE_VECTORS; v++) {
                 UNROLL
-                for (int s = 0; s < r; s++) x[r][v] = lane_fma((lane_float)-record->a[i0 + r][i0 + s], x[s][v], x[r][v]);
+                for (int s = 0; s < r; s++)
+                    x[r][v] = lane_fma((lane_float)-record->a[i0 + r][i0 + s], x[s][v], x[r][v]);
                 lane_store(&d[i0 + r][lane_of(v, tid)], x[r][v]);
             }
         }
@@ -176,8 +200,8 @@ WEIR_INLINE void substitute(const chunk_record *record, float (*d)[TILE], int64_
 }
 
 /* out of rows [i0, i0 + BLOCK): o + P d */
-WEIR_INLINE void write_out(const chunk_record *record, const chunk_rows *rows, const float (*d)[TILE], float (*o)[TILE], int64_t i0,
-                           int tid)
+WEIR_INLINE void write_out(const chunk_record *record, const chunk_rows *rows,
+                           const float (*d)[TILE], float (*o)[TILE], int64_t i0, int tid)
 {
     lane_float x[BLOCK][TILE_VECTORS];
     UNROLL
@@ -191,19 +215,22 @@ WEIR_INLINE void write_out(const chunk_record *record, const chunk_rows *rows, c
         if (i0 + r >= rows->n) break;
         UNROLL
         for (int v = 0; v < TILE_VECTORS; v++)
-            lane_store_part(rows->out + (i0 + r) * rows->out_stride + lane_of(v, tid), x[r][v], rows->width - lane_of(v, tid));
+            lane_store_part(rows->out + (i0 + r) * rows->out_stride + lane_of(v, tid), x[r][v],
+                            rows->width - lane_of(v, tid));
     }
 }
 
 /* Rows [i0, i0 + BLOCK) of the state: exp(G_n) S + sum over j of rest_j k_j d_j. */
-WEIR_INLINE void move_state(const chunk_record *record, const chunk_rows *rows, float *state, const float (*d)[TILE], int64_t i0, int tid)
+WEIR_INLINE void move_state(const chunk_record *record, const chunk_rows *rows, float *state,
+                            const float (*d)[TILE], int64_t i0, int tid)
 {
     lane_float x[BLOCK][TILE_VECTORS];
     UNROLL
     for (int r = 0; r < BLOCK; r++) {
         const int64_t i = least(i0 + r, rows->key_dim - 1);
         UNROLL
-        for (int v = 0; v < TILE_VECTORS; v++) x[r][v] = lane_load(state + i * TILE + lane_of(v, tid)) * record->decay[rows->n - 1];
+        for (int v = 0; v < TILE_VECTORS; v++)
+            x[r][v] = lane_load(state + i * TILE + lane_of(v, tid)) * record->decay[rows->n - 1];
     }
     for (int64_t j = 0; j < rows->n; j++) {
         UNROLL
@@ -211,39 +238,46 @@ WEIR_INLINE void move_state(const chunk_record *record, const chunk_rows *rows, 
             const lane_float delta = lane_load(&d[j][lane_of(v, tid)]) * record->rest[j];
             UNROLL
             for (int r = 0; r < BLOCK; r++)
-                x[r][v] = lane_fma((lane_float)rows->k[j * rows->qkv_stride + least(i0 + r, rows->key_dim - 1)], delta, x[r][v]);
+                x[r][v] = lane_fma(
+                    (lane_float)rows->k[j * rows->qkv_stride + least(i0 + r, rows->key_dim - 1)],
+                    delta, x[r][v]);
         }
     }
     UNROLL
     for (int r = 0; r < BLOCK; r++) {
         if (i0 + r >= rows->key_dim) break;
         UNROLL
-        for (int v = 0; v < TILE_VECTORS; v++) lane_store(state + (i0 + r) * TILE + lane_of(v, tid), x[r][v]);
+        for (int v = 0; v < TILE_VECTORS; v++)
+            lane_store(state + (i0 + r) * TILE + lane_of(v, tid), x[r][v]);
     }
 }
 
 /* One tile over one chunk. d, o [CHUNK][TILE] are team memory. */
-WEIR_INLINE void sweep_chunk(const chunk_record *record, const chunk_rows *rows, float *state, float (*d)[TILE], float (*o)[TILE], int tid)
+WEIR_INLINE void sweep_chunk(const chunk_record *record, const chunk_rows *rows, float *state,
+                             float (*d)[TILE], float (*o)[TILE], int                    tid)
 {
     const int64_t start = tid / LANE_GROUP * BLOCK, step = ROW_THREADS * BLOCK;
     for (int64_t i0 = start; i0 < rows->n; i0 += step) project(record, rows, state, d, o, i0, tid);
     TEAM_BARRIER
     if (tid < LANE_GROUP) substitute(record, d, rows->n, tid);
     TEAM_BARRIER
-    for (int64_t i0 = start; i0 < rows->n; i0 += step) write_out(record, rows, (const float(*)[TILE])d, o, i0, tid);
-    for (int64_t i0 = start; i0 < rows->key_dim; i0 += step) move_state(record, rows, state, (const float(*)[TILE])d, i0, tid);
+    for (int64_t i0 = start; i0 < rows->n; i0 += step)
+        write_out(record, rows, (const float(*)[TILE])d, o, i0, tid);
+    for (int64_t i0 = start; i0 < rows->key_dim; i0 += step)
+        move_state(record, rows, state, (const float(*)[TILE])d, i0, tid);
     TEAM_BARRIER
 }
 #pragma omp end declare target
 
 /* The first region: records of all chunks and V heads. */
-static void relate(const weir_kernel_context *context, const weir_gated_delta_rule_args *args, const delta_factors *factors, float *records,
-                   int64_t n_units)
+static void relate(const weir_kernel_context *context, const weir_gated_delta_rule_args *args,
+                   const delta_factors *factors, float *records, int64_t n_units)
 {
     const float *const q = args->q, *const k = args->k;
     const weir_recurrent_segment *const segments = args->segments;
-    const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim, qkv_stride = args->qkv_stride;
-    const bool    tiled_heads = args->tiled_heads;
+    const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim,
+                  qkv_stride = args->qkv_stride;
+    const bool tiled_heads = args->tiled_heads;
 
     TEAMS(n_units, factors, records, q, k, segments)
     {
@@ -251,8 +285,8 @@ static void relate(const weir_kernel_context *context, const weir_gated_delta_ru
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_recurrent_segment *segment = segments;
-            const int64_t                 h = u % n_v_heads, m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
-            int64_t                       chunk = u / n_v_heads;
+            const int64_t h = u % n_v_heads, m = delta_k_head(h, n_k_heads, n_v_heads, tiled_heads);
+            int64_t       chunk = u / n_v_heads;
             for (; chunk >= chunks_of(segment); segment++) chunk -= chunks_of(segment);
             const int64_t       row = segment->first_row + chunk * CHUNK;
             const chunk_rows    rows = { .q = q + row * qkv_stride + m * key_dim,
@@ -271,19 +305,25 @@ static void relate(const weir_kernel_context *context, const weir_gated_delta_ru
 static int64_t count_records(const weir_gated_delta_rule_args *args)
 {
     int64_t n = 0;
-    for (int64_t s = 0; s < args->n_segments; s++) n += chunks_of(args->segments + s) * args->n_v_heads;
+    for (int64_t s = 0; s < args->n_segments; s++)
+        n += chunks_of(args->segments + s) * args->n_v_heads;
     return n;
 }
 
-static size_t factor_bytes_aligned(const weir_gated_delta_rule_args *args) { return (delta_factor_bytes(args) + 63) / 64 * 64; }
+static size_t factor_bytes_aligned(const weir_gated_delta_rule_args *args)
+{
+    return (delta_factor_bytes(args) + 63) / 64 * 64;
+}
 
 static size_t scratch(const void *op_args)
 {
     const weir_gated_delta_rule_args *const args = op_args;
-    return factor_bytes_aligned(args) + (size_t)(count_records(args) * record_floats(args->key_dim)) * sizeof(float);
+    return factor_bytes_aligned(args) +
+           (size_t)(count_records(args) * record_floats(args->key_dim)) * sizeof(float);
 }
 
-static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *context, const void *op_args)
+static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *context,
+                                                  const void                *op_args)
 {
     const weir_gated_delta_rule_args *const args = op_args;
     if (!delta_shape_ok(args) || context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
@@ -297,9 +337,11 @@ static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *con
     float *const       out = args->out;
     const float *const q = args->q, *const k = args->k, *const v = args->v;
     const weir_recurrent_segment *const segments = args->segments;
-    const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim, value_dim = args->value_dim;
-    const int64_t qkv_stride = args->qkv_stride, tiles = (value_dim + TILE - 1) / TILE, n_units = args->n_segments * n_v_heads * tiles;
-    const bool    tiled_heads = args->tiled_heads;
+    const int64_t n_k_heads = args->n_k_heads, n_v_heads = args->n_v_heads, key_dim = args->key_dim,
+                  value_dim = args->value_dim;
+    const int64_t qkv_stride = args->qkv_stride, tiles = (value_dim + TILE - 1) / TILE,
+                  n_units = args->n_segments * n_v_heads * tiles;
+    const bool tiled_heads = args->tiled_heads;
 
     TEAMS(n_units, out, records, q, k, v, segments)
     {
@@ -315,15 +357,18 @@ static weir_status WEIR_K(gated_delta_rule_chunk)(const weir_kernel_context *con
                 const chunk_rows          rows = { .q = q + row * qkv_stride + m * key_dim,
                                                    .k = k + row * qkv_stride + m * key_dim,
                                                    .v = v + row * qkv_stride + h * value_dim + tile * TILE,
-                                                   .out = out + (row * n_v_heads + h) * value_dim + tile * TILE,
+                                                   .out =
+                                                       out + (row * n_v_heads + h) * value_dim + tile * TILE,
                                                    .n = least(segments[s].n_rows - chunk * CHUNK, CHUNK),
                                                    .qkv_stride = qkv_stride,
                                                    .out_stride = n_v_heads * value_dim,
                                                    .key_dim = key_dim,
                                                    .width = value_dim - tile * TILE };
                 const chunk_record *const record =
-                    (const chunk_record *)(records + ((first + chunk) * n_v_heads + h) * record_floats(key_dim));
-                sweep_chunk(record, &rows, segments[s].state + (h * tiles + tile) * key_dim * TILE, d, o, lane_thread());
+                    (const chunk_record *)(records + ((first + chunk) * n_v_heads + h) *
+                                                         record_floats(key_dim));
+                sweep_chunk(record, &rows, segments[s].state + (h * tiles + tile) * key_dim * TILE,
+                            d, o, lane_thread());
             }
         }
     }

@@ -5,15 +5,16 @@
 
 #pragma omp declare target
 /* partial [LANE_THREADS] is shared by the team. */
-WEIR_INLINE void norm_row(float *dst, const float *src, const float *gate, const float *weight, int64_t dim, float eps, float *partial,
-                          int tid)
+WEIR_INLINE void norm_row(float *dst, const float *src, const float *gate, const float *weight,
+                          int64_t dim, float eps, float *partial, int tid)
 {
     float sum = 0.0f;
     LANES_SUM(sum)
     for (int64_t i = tid; i < dim; i += LANE_THREADS) sum += src[i] * src[i];
     const float scale = norm_factor(sum, dim, eps, partial, tid);
     LANES
-    for (int64_t i = tid; i < dim; i += LANE_THREADS) dst[i] = weight[i] * (src[i] * scale) * lane_silu(gate[i]);
+    for (int64_t i = tid; i < dim; i += LANE_THREADS)
+        dst[i] = weight[i] * (src[i] * scale) * lane_silu(gate[i]);
     TEAM_BARRIER
 }
 #pragma omp end declare target
@@ -33,7 +34,8 @@ static weir_status WEIR_K(gated_rmsnorm)(const weir_kernel_context *context, con
         float partial[LANE_THREADS];
         TEAM_LANES
         for (int64_t r = lane_first_unit(); r < n_rows; r += lane_unit_step())
-            norm_row(dst + r * dim, src + r * dim, gate + r * dim, weight, dim, eps, partial, lane_thread());
+            norm_row(dst + r * dim, src + r * dim, gate + r * dim, weight, dim, eps, partial,
+                     lane_thread());
     }
     return WEIR_OK;
 }

@@ -36,48 +36,55 @@ WEIR_INLINE weir_kv_format format_of(const products_call *call, int32_t page)
 
 WEIR_INLINE bool is_rotated(const products_call *call)
 {
-    return READS_CODED && (weir_kv_scheme_of(format_of(call, 0)) == WEIR_KV_TURBO || weir_kv_scheme_of(call->k_format) == WEIR_KV_TURBO);
+    return READS_CODED && (weir_kv_scheme_of(format_of(call, 0)) == WEIR_KV_TURBO ||
+                           weir_kv_scheme_of(call->k_format) == WEIR_KV_TURBO);
 }
 
 WEIR_INLINE tile_source key_source(const products_call *call, int32_t slot)
 {
     const int32_t        page = slot / WEIR_PAGE_TOKENS;
     const weir_kv_format format = format_of(call, page);
-    const char *const    open = READS_CODED && call->rows->open_pages && weir_kv_needs_open(format)
-                                    ? (const char *)call->rows->open_pages[page - call->rows->n_past / WEIR_PAGE_TOKENS]
-                                    : NULL;
+    const char *const    open =
+        READS_CODED && call->rows->open_pages && weir_kv_needs_open(format)
+               ? (const char *)call->rows->open_pages[page - call->rows->n_past / WEIR_PAGE_TOKENS]
+               : NULL;
     return (tile_source){ .part = open ? open : (const char *)call->rows->pages[page],
                           .token = slot % WEIR_PAGE_TOKENS,
                           .format = open ? WEIR_KV_F16 : format };
 }
 
 /* Rows [first, first + n) of from [.., dim] to [register block][dim][rows]; rows past n are 0. */
-WEIR_INLINE void stage_rows(float *to, const float *from, int64_t dim, int64_t first, int64_t n, bool signs, int tid)
+WEIR_INLINE void stage_rows(float *to, const float *from, int64_t dim, int64_t first, int64_t n,
+                            bool signs, int tid)
 {
     for (int64_t r = 0; r < UNIT_ROWS && r < (n + LANE_ROWS - 1) / LANE_ROWS * LANE_ROWS; r++) {
         const float *const row = from + (first + r) * dim;
         float *const       staged = to + r / LANE_ROWS * dim * LANE_ROWS + r % LANE_ROWS;
         for (int64_t d = tid; d < dim; d += LANE_THREADS)
-            staged[d * LANE_ROWS] = r < n ? row[d] * (signs ? weir_kv_sign(WEIR_KV_K, d) : 1.0f) : 0.0f;
+            staged[d * LANE_ROWS] =
+                r < n ? row[d] * (signs ? weir_kv_sign(WEIR_KV_K, d) : 1.0f) : 0.0f;
     }
 }
 
-WEIR_INLINE void stage_vectors(products_memory *team, const products_call *call, int64_t first, int64_t n, int tid)
+WEIR_INLINE void stage_vectors(products_memory *team, const products_call *call, int64_t first,
+                               int64_t n, int tid)
 {
     const bool turbo = is_rotated(call);
     TEAM_BARRIER
     stage_rows(team->tile.q, call->vectors, call->key_dim, first, n, turbo, tid);
-    if (call->lengths) stage_rows(team->lengths, call->lengths, call->n_pairs, first, n, false, tid);
+    if (call->lengths)
+        stage_rows(team->lengths, call->lengths, call->n_pairs, first, n, false, tid);
     TEAM_BARRIER
     for (int64_t b = 0; turbo && b * LANE_ROWS < n; b++)
         kv_hadamard(team->tile.q + b * call->key_dim * LANE_ROWS, call->key_dim, LANE_ROWS, tid);
 }
 
 /* Dims of the group of 32 that `dim` is in, to block [32 dims][32 slots]. */
-WEIR_NOINLINE void expand_group(float *block, const char *part, weir_kv_format page_format, int64_t key_dim, int64_t tile, int64_t dim,
-                                int tid)
+WEIR_NOINLINE void expand_group(float *block, const char *part, weir_kv_format page_format,
+                                int64_t key_dim, int64_t tile, int64_t dim, int tid)
 {
-#define KV_FORMAT_STATEMENT kv_expand_k(block, part, format, key_dim, tile, dim / KV_GROUP * KV_GROUP, tid);
+#define KV_FORMAT_STATEMENT                                                                        \
+    kv_expand_k(block, part, format, key_dim, tile, dim / KV_GROUP * KV_GROUP, tid);
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT
 }
@@ -89,25 +96,29 @@ typedef struct pair_run {
 
 WEIR_INLINE pair_run run_of(const products_call *call, int64_t f)
 {
-    const int64_t step = call->is_interleaved ? 2 : 1, first = f * step, second = call->is_interleaved ? first + 1 : f + call->n_pairs;
-    const int64_t in_first = (KV_GROUP - first % KV_GROUP + step - 1) / step, in_second = (KV_GROUP - second % KV_GROUP + step - 1) / step;
-    int64_t       n = in_first < in_second ? in_first : in_second;
+    const int64_t step = call->is_interleaved ? 2 : 1, first = f * step,
+                  second = call->is_interleaved ? first + 1 : f + call->n_pairs;
+    const int64_t in_first = (KV_GROUP - first % KV_GROUP + step - 1) / step,
+                  in_second = (KV_GROUP - second % KV_GROUP + step - 1) / step;
+    int64_t n = in_first < in_second ? in_first : in_second;
     if (n > call->n_pairs - f) n = call->n_pairs - f;
     return (pair_run){ first, second, n, step };
 }
 
-WEIR_INLINE void find_lengths(products_memory *team, const tile_source *k, const products_call *call, pair_run run, int tid)
+WEIR_INLINE void find_lengths(products_memory *team, const tile_source *k,
+                              const products_call *call, pair_run run, int tid)
 {
-    float *const first = team->tile.expanded, *const second = call->is_interleaved ? first : team->other;
+    float *const first = team->tile.expanded, *const second =
+                                                  call->is_interleaved ? first : team->other;
     TEAM_BARRIER
     expand_group(first, k->part, k->format, call->key_dim, k->token / TILE, run.first, tid);
-    if (!call->is_interleaved) expand_group(second, k->part, k->format, call->key_dim, k->token / TILE, run.second, tid);
+    if (!call->is_interleaved)
+        expand_group(second, k->part, k->format, call->key_dim, k->token / TILE, run.second, tid);
     TEAM_BARRIER
     /* a thread's own columns, ascending: none is written before it was read */
     for (int64_t i = 0; i < run.n; i++) {
-        const float *const a = first + (run.first % KV_GROUP + i * run.step) * TILE, *const b =
-                                                                                         second +
-                                                                                         (run.second % KV_GROUP + i * run.step) * TILE;
+        const float *const        a = first + (run.first % KV_GROUP + i * run.step) * TILE,
+                           *const b = second + (run.second % KV_GROUP + i * run.step) * TILE;
         for (int64_t t = tid * LANE_WIDTH; t < TILE; t += LANE_THREADS * LANE_WIDTH) {
             const lane_float x = lane_load(a + t), y = lane_load(b + t);
             lane_store(first + i * TILE + t, lane_sqrt(lane_fma(x, x, y * y)));
@@ -116,23 +127,24 @@ WEIR_INLINE void find_lengths(products_memory *team, const tile_source *k, const
     TEAM_BARRIER
 }
 
-WEIR_INLINE void add_lengths(products_memory *team, row_block *blocks, const tile_source *k, const products_call *call, int n_blocks,
-                             int tid)
+WEIR_INLINE void add_lengths(products_memory *team, row_block *blocks, const tile_source *k,
+                             const products_call *call, int n_blocks, int tid)
 {
     const key_tile lengths = { .codes = (const char *)team->tile.expanded };
     for (int64_t f = 0; f < call->n_pairs;) {
         const pair_run run = run_of(call, f);
         find_lengths(team, k, call, run, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++)
-            score_plain(blocks[b].score, team->lengths + (b * call->n_pairs + f) * LANE_ROWS, lengths, lengths, run.n, WEIR_KV_F32,
-                        LANE_ROWS, tid);
+            score_plain(blocks[b].score, team->lengths + (b * call->n_pairs + f) * LANE_ROWS,
+                        lengths, lengths, run.n, WEIR_KV_F32, LANE_ROWS, tid);
         f += run.n;
     }
     TEAM_BARRIER
 }
 
 /* The tile's products of block b to the outputs. */
-WEIR_INLINE void put_products(const products_call *call, const row_block *block, int64_t first, int64_t n, int32_t slot, int tid)
+WEIR_INLINE void put_products(const products_call *call, const row_block *block, int64_t first,
+                              int64_t n, int32_t slot, int tid)
 {
     const int32_t begin = call->rows->n_past, end = begin + call->rows->n_rows;
     UNROLL
@@ -156,7 +168,8 @@ WEIR_INLINE void put_products(const products_call *call, const row_block *block,
 }
 
 /* Vectors [first, first + n) with the tiles of slots [slot, end). */
-WEIR_INLINE void run_unit(products_memory *team, const products_call *call, int64_t first, int64_t n, int32_t slot, int32_t end, int tid)
+WEIR_INLINE void run_unit(products_memory *team, const products_call *call, int64_t first,
+                          int64_t n, int32_t slot, int32_t end, int tid)
 {
     row_block blocks[UNIT_BLOCKS];
     const int n_blocks = (int)((n + LANE_ROWS - 1) / LANE_ROWS);
@@ -173,13 +186,16 @@ WEIR_INLINE void run_unit(products_memory *team, const products_call *call, int6
     }
 }
 
-WEIR_INLINE void run_units(products_memory *team, const products_call *call, int64_t n_units, int64_t n_blocks, int tid)
+WEIR_INLINE void run_units(products_memory *team, const products_call *call, int64_t n_units,
+                           int64_t n_blocks, int tid)
 {
-    const int32_t begin = call->rows->n_past / TILE * TILE, past = call->rows->n_past + call->rows->n_rows;
+    const int32_t begin = call->rows->n_past / TILE * TILE,
+                  past = call->rows->n_past + call->rows->n_rows;
     for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
         const int64_t first = u % n_blocks * UNIT_ROWS, left = call->n_vectors - first;
         const int32_t slot = begin + (int32_t)(u / n_blocks) * SLOTS;
-        run_unit(team, call, first, left < UNIT_ROWS ? left : UNIT_ROWS, slot, past - slot < SLOTS ? past : slot + SLOTS, tid);
+        run_unit(team, call, first, left < UNIT_ROWS ? left : UNIT_ROWS, slot,
+                 past - slot < SLOTS ? past : slot + SLOTS, tid);
     }
 }
 #pragma omp end declare target
@@ -193,7 +209,8 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     const char          *why = weir_key_products_reject(args);
     if (why) return why;
     if (args->key_dim > KEY_MAX) return "key_dim > 576";
-    if (!READS_CODED && args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32) return "GPUs read KV in f32 or f16";
+    if (!READS_CODED && args->k_format != WEIR_KV_F16 && args->k_format != WEIR_KV_F32)
+        return "GPUs read KV in f32 or f16";
     if (!READS_CODED && first != args->k_format) return "GPUs read all pages in one format";
     return NULL;
 }
@@ -206,24 +223,29 @@ static weir_status WEIR_K(key_products)(const weir_kernel_context *context, cons
     float *const       out = args->out;
     const float *const vectors = args->vectors, *const lengths = args->lengths;
     const weir_kv_segment *const rows = args->rows;
-    const int64_t        n_vectors = args->n_vectors, out_stride = args->out_stride, key_dim = args->key_dim, n_pairs = args->n_pairs;
+    const int64_t                n_vectors = args->n_vectors, out_stride = args->out_stride,
+                  key_dim = args->key_dim, n_pairs = args->n_pairs;
     const weir_kv_format k_format = args->k_format, k_sinks = args->sinks.pair.k;
     const int32_t        n_sinks = args->sinks.n_pages;
     const bool           is_interleaved = args->is_interleaved;
-    const int64_t        n_tiles = rows->n_rows > 0 ? (rows->n_past + rows->n_rows - 1) / TILE - rows->n_past / TILE + 1 : 0;
-    const int64_t unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_ROWS, n_blocks = (n_vectors + unit_rows - 1) / unit_rows;
+    const int64_t        n_tiles =
+        rows->n_rows > 0 ? (rows->n_past + rows->n_rows - 1) / TILE - rows->n_past / TILE + 1 : 0;
+    const int64_t unit_rows = lane_on_device(context) ? DEVICE_UNIT_ROWS : UNIT_ROWS,
+                  n_blocks = (n_vectors + unit_rows - 1) / unit_rows;
     const int64_t n_units = (n_tiles * TILE + SLOTS - 1) / SLOTS * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, out, vectors, lengths, rows)
     {
         products_memory     team;
-        const products_call shared = { out,     vectors, lengths,  rows,    n_vectors, out_stride,
-                                       key_dim, n_pairs, k_format, k_sinks, n_sinks,   is_interleaved };
+        const products_call shared = { out,       vectors,    lengths, rows,
+                                       n_vectors, out_stride, key_dim, n_pairs,
+                                       k_format,  k_sinks,    n_sinks, is_interleaved };
         TEAM_LANES
         {
             products_call call = shared;
-            if (!READS_CODED && call.k_format == WEIR_KV_F16) { /* a constant format: as in attention */
+            if (!READS_CODED &&
+                call.k_format == WEIR_KV_F16) { /* a constant format: as in attention */
                 call.k_format = WEIR_KV_F16;
                 run_units(&team, &call, n_units, n_blocks, lane_thread());
             } else {

@@ -26,8 +26,11 @@ WEIR_INLINE side_columns columns_of_k(const weir_kv_format format, int64_t dim)
 {
     const weir_kv_layout layout = weir_kv_layout_k(format, dim);
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    const int            code = scheme == WEIR_KV_PLAIN ? weir_kv_bits(format) / 8 : 4, scale = scheme == WEIR_KV_FLOAT8 ? 4 : 2;
-    return (side_columns){ .n_codes = scheme == WEIR_KV_PLAIN ? dim : weir_kv_words(weir_kv_bits(format), dim),
+    const int            code = scheme == WEIR_KV_PLAIN ? weir_kv_bits(format) / 8 : 4,
+              scale = scheme == WEIR_KV_FLOAT8 ? 4 : 2;
+    return (side_columns){ .n_codes = scheme == WEIR_KV_PLAIN
+                                          ? dim
+                                          : weir_kv_words(weir_kv_bits(format), dim),
                            .n_scales = scheme == WEIR_KV_PLAIN   ? 0
                                        : scheme == WEIR_KV_BLOCK ? dim / WEIR_KV_GROUP
                                                                  : 1,
@@ -42,33 +45,40 @@ WEIR_INLINE side_columns columns_of_v(const weir_kv_format format, int64_t dim, 
 {
     const weir_kv_layout layout = weir_kv_layout_v(format, dim);
     const int            word = layout.codes_step % 4 == 0 ? 4 : layout.codes_step % 2 == 0 ? 2 : 1;
-    const int            code = LANE_WIDTH == 1 || layout.codes_step == 0 ? word : (int)layout.codes_step;
-    const int            part_scale = weir_kv_scheme_of(format) == WEIR_KV_FLOAT8 ? 4 : 2;
-    const int            scale = LANE_WIDTH == 1 || layout.scales_step == 0 ? part_scale : (int)layout.scales_step;
+    const int code = LANE_WIDTH == 1 || layout.codes_step == 0 ? word : (int)layout.codes_step;
+    const int part_scale = weir_kv_scheme_of(format) == WEIR_KV_FLOAT8 ? 4 : 2;
+    const int scale =
+        LANE_WIDTH == 1 || layout.scales_step == 0 ? part_scale : (int)layout.scales_step;
     return (side_columns){
         .n_codes = layout.codes_step / code,
         .n_scales = layout.scales_step / scale,
-        .codes = { part + layout.codes, WEIR_TILE_TOKENS * layout.codes_step, layout.codes_step, code },
-        .scales = { part + layout.scales, WEIR_TILE_TOKENS * layout.scales_step, layout.scales_step, scale },
+        .codes = { part + layout.codes, WEIR_TILE_TOKENS * layout.codes_step, layout.codes_step,
+                   code },
+        .scales = { part + layout.scales, WEIR_TILE_TOKENS * layout.scales_step, layout.scales_step,
+                    scale },
         .next_code = code,
         .next_scale = scale,
     };
 }
 
-WEIR_INLINE int64_t count_columns(const side_columns *side) { return side->n_codes + side->n_scales; }
+WEIR_INLINE int64_t count_columns(const side_columns *side)
+{
+    return side->n_codes + side->n_scales;
+}
 
 WEIR_INLINE column column_at(const side_columns *side, int64_t index)
 {
     column c = index < side->n_codes ? side->codes : side->scales;
-    c.first += index < side->n_codes ? index * side->next_code : (index - side->n_codes) * side->next_scale;
+    c.first += index < side->n_codes ? index * side->next_code
+                                     : (index - side->n_codes) * side->next_scale;
     return c;
 }
 
 WEIR_INLINE char *row_at(void *const *pages, const column *c, int32_t row)
 {
     const int32_t token = row % WEIR_PAGE_TOKENS;
-    return (char *)pages[row / WEIR_PAGE_TOKENS] + c->first + token / WEIR_TILE_TOKENS * c->tile_step +
-           token % WEIR_TILE_TOKENS * c->row_step;
+    return (char *)pages[row / WEIR_PAGE_TOKENS] + c->first +
+           token / WEIR_TILE_TOKENS * c->tile_step + token % WEIR_TILE_TOKENS * c->row_step;
 }
 
 /* Forward, as `to` lies before `from`: what a piece writes over was read. */
@@ -83,12 +93,12 @@ WEIR_INLINE void copy_bytes(char *to, const char *from, int64_t n)
     typedef struct {
         char at[16];
     } quarter;
-#define MOVE(type)                                                                                                                         \
-    {                                                                                                                                      \
-        type moved;                                                                                                                        \
-        __builtin_memcpy(&moved, from, sizeof moved);                                                                                      \
-        __builtin_memcpy(to, &moved, sizeof moved);                                                                                        \
-        to += sizeof moved, from += sizeof moved;                                                                                          \
+#define MOVE(type)                                                                                 \
+    {                                                                                              \
+        type moved;                                                                                \
+        __builtin_memcpy(&moved, from, sizeof moved);                                              \
+        __builtin_memcpy(to, &moved, sizeof moved);                                                \
+        to += sizeof moved, from += sizeof moved;                                                  \
     }
     for (; n >= 64; n -= 64) MOVE(line)
     if (n & 32) MOVE(half)
@@ -126,8 +136,9 @@ WEIR_INLINE void move_piece(void *const *pages, const column *c, piece p)
 /* The piece that begins with the i-th kept row. */
 WEIR_INLINE piece piece_at(const int32_t *keep, int32_t i, int32_t end)
 {
-    const int32_t from = keep[i], source = WEIR_TILE_TOKENS - from % WEIR_TILE_TOKENS, target = WEIR_TILE_TOKENS - i % WEIR_TILE_TOKENS;
-    int32_t       most = source < target ? source : target, n = 1;
+    const int32_t from = keep[i], source = WEIR_TILE_TOKENS - from % WEIR_TILE_TOKENS,
+                  target = WEIR_TILE_TOKENS - i % WEIR_TILE_TOKENS;
+    int32_t most = source < target ? source : target, n = 1;
     if (most > end - i) most = end - i;
     while (n < most && keep[i + n] == from + n) n++;
     return (piece){ .from = from, .to = i, .n = n };
@@ -140,15 +151,18 @@ typedef struct moved_rows {
     int32_t        first, end;
 } moved_rows;
 
-WEIR_INLINE void move_columns(void *const *pages, const moved_rows *rows, int64_t key_dim, int64_t value_dim, int64_t first, int tid)
+WEIR_INLINE void move_columns(void *const *pages, const moved_rows *rows, int64_t key_dim,
+                              int64_t value_dim, int64_t first, int tid)
 {
     const side_columns k = columns_of_k(rows->pair.k, key_dim);
-    const side_columns v = columns_of_v(rows->pair.v, value_dim, weir_kv_v_part(rows->pair.k, key_dim));
-    const int64_t      n_k = count_columns(&k), n = n_k + count_columns(&v);
+    const side_columns v =
+        columns_of_v(rows->pair.v, value_dim, weir_kv_v_part(rows->pair.k, key_dim));
+    const int64_t n_k = count_columns(&k), n = n_k + count_columns(&v);
     for (int32_t i = rows->first; i < rows->end;) {
         const piece p = piece_at(rows->keep, i, rows->end);
         i += p.n;
-        for (int64_t index = first + tid; p.from > p.to && index < n && index < first + COLUMNS; index += LANE_THREADS) {
+        for (int64_t index = first + tid; p.from > p.to && index < n && index < first + COLUMNS;
+             index += LANE_THREADS) {
             const column c = index < n_k ? column_at(&k, index) : column_at(&v, index - n_k);
             move_piece(pages, &c, p);
         }
@@ -158,7 +172,8 @@ WEIR_INLINE void move_columns(void *const *pages, const moved_rows *rows, int64_
 
 static int64_t most_columns(const weir_kv_compact_args *args, weir_kv_pair pair)
 {
-    const side_columns k = columns_of_k(pair.k, args->key_dim), v = columns_of_v(pair.v, args->value_dim, 0);
+    const side_columns k = columns_of_k(pair.k, args->key_dim),
+                       v = columns_of_v(pair.v, args->value_dim, 0);
     return count_columns(&k) + count_columns(&v);
 }
 
@@ -174,12 +189,16 @@ static weir_status WEIR_K(kv_compact)(const weir_kernel_context *context, const 
     if (weir_kv_compact_reject(args)) return WEIR_EUNSUPPORTED;
     if (!weir_kv_compact_is_sound(args)) return WEIR_EINVAL;
     const weir_kv_compact_segment *const segments = args->segments;
-    const int64_t        n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
-    const weir_kv_format k_others = args->k_format, v_others = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
-    const int32_t        n_sinks = args->sinks.n_pages;
-    int64_t              columns = most_columns(args, (weir_kv_pair){ k_others, v_others });
-    if (n_sinks > 0 && most_columns(args, args->sinks.pair) > columns) columns = most_columns(args, args->sinks.pair);
-    const int64_t per_head = (columns + COLUMNS - 1) / COLUMNS, n_units = n_segments * n_kv_heads * per_head;
+    const int64_t n_segments = args->n_segments, n_kv_heads = args->n_kv_heads,
+                  key_dim = args->key_dim, value_dim = args->value_dim;
+    const weir_kv_format k_others = args->k_format, v_others = args->v_format,
+                         k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
+    const int32_t n_sinks = args->sinks.n_pages;
+    int64_t       columns = most_columns(args, (weir_kv_pair){ k_others, v_others });
+    if (n_sinks > 0 && most_columns(args, args->sinks.pair) > columns)
+        columns = most_columns(args, args->sinks.pair);
+    const int64_t per_head = (columns + COLUMNS - 1) / COLUMNS,
+                  n_units = n_segments * n_kv_heads * per_head;
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, segments)
@@ -187,13 +206,16 @@ static weir_status WEIR_K(kv_compact)(const weir_kernel_context *context, const 
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const weir_kv_compact_segment *const segment = segments + u / per_head / n_kv_heads;
-            const int64_t                        head = u / per_head % n_kv_heads, first = u % per_head * COLUMNS;
-            void *const *const                   pages = segment->pages + head * segment->page_stride;
-            const int32_t *const                 keep = segment->keep + head * segment->keep_stride;
-            const int32_t    n = segment->n_keep[head], end = n_sinks * WEIR_PAGE_TOKENS < n ? n_sinks * WEIR_PAGE_TOKENS : n;
+            const int64_t        head = u / per_head % n_kv_heads, first = u % per_head * COLUMNS;
+            void *const *const   pages = segment->pages + head * segment->page_stride;
+            const int32_t *const keep = segment->keep + head * segment->keep_stride;
+            const int32_t        n = segment->n_keep[head],
+                          end = n_sinks * WEIR_PAGE_TOKENS < n ? n_sinks * WEIR_PAGE_TOKENS : n;
             const int32_t    begin = segment->first ? segment->first[head] : 0;
             const moved_rows sinks = { { k_sinks, v_sinks }, keep, begin, end };
-            const moved_rows others = { { k_others, v_others }, keep, begin > end ? begin : end, n };
+            const moved_rows others = {
+                { k_others, v_others }, keep, begin > end ? begin : end, n
+            };
             if (end > begin) move_columns(pages, &sinks, key_dim, value_dim, first, lane_thread());
             move_columns(pages, &others, key_dim, value_dim, first, lane_thread());
         }

@@ -37,8 +37,10 @@ WEIR_INLINE uint32_t kv_code(const weir_kv_format format, float x, kv_scale scal
     case WEIR_KV_PLAIN: break;
     case WEIR_KV_BLOCK: {
         const float t = weir_kv_finite(x) * scale.inverse;
-        if (format == WEIR_KV_Q8_0) { /* half away from zero: twice the magnitude, cut, plus one, halved */
-            const int32_t twice = (int32_t)(kv_magnitude(t) * 2.0f), q = (twice + 1) / 2, most = q < 127 ? q : 127;
+        if (format ==
+            WEIR_KV_Q8_0) { /* half away from zero: twice the magnitude, cut, plus one, halved */
+            const int32_t twice = (int32_t)(kv_magnitude(t) * 2.0f), q = (twice + 1) / 2,
+                          most = q < 127 ? q : 127;
             return (uint32_t)(t < 0.0f ? -most : most) & 0xFFu;
         }
         const int32_t q = (int32_t)((t > -8.0f ? t : -8.0f) + 8.5f);
@@ -50,8 +52,9 @@ WEIR_INLINE uint32_t kv_code(const weir_kv_format format, float x, kv_scale scal
     }
     case WEIR_KV_CHANNEL:
     case WEIR_KV_KIVI: {
-        const float most = (float)((1 << bits) - 1), to_integer = 0x1.8p23f; /* adding it rounds to nearest even */
-        float       t = scale.step > 0.0f ? (x - scale.min) / scale.step : 0.0f;
+        const float most = (float)((1 << bits) - 1),
+                    to_integer = 0x1.8p23f; /* adding it rounds to nearest even */
+        float t = scale.step > 0.0f ? (x - scale.min) / scale.step : 0.0f;
         t = t > 0.0f ? t : 0.0f;
         t = t < most ? t : most;
         return weir_f32_bits(t + to_integer) & 0xFFu;
@@ -109,21 +112,27 @@ WEIR_INLINE kv_range kv_range_of(const _Float16 *x, int64_t n, int64_t stride)
 WEIR_INLINE kv_scale kv_affine_scale(const int bits, kv_range range)
 {
     const float    low = range.low + 0.0f, high = range.high + 0.0f;
-    const uint16_t step = weir_f16_from_f32((high - low) / (float)((1 << bits) - 1)), min = weir_f16_from_f32(low);
+    const uint16_t step = weir_f16_from_f32((high - low) / (float)((1 << bits) - 1)),
+                   min = weir_f16_from_f32(low);
     return (kv_scale){ .step = weir_f16_to_f32(step), .min = weir_f16_to_f32(min) };
 }
 
-WEIR_INLINE void kv_store_half(char *at, float value) { *(uint16_t *)at = weir_f16_from_f32(value); }
+WEIR_INLINE void kv_store_half(char *at, float value)
+{
+    *(uint16_t *)at = weir_f16_from_f32(value);
+}
 
 /* ---- packing ------------------------------------------------------------------------------------------------------------ */
 /* Codes of n <= 32 dims from `first` on to the words of one token of a K tile. */
-WEIR_INLINE void kv_pack_k(char *tile_codes, const uint32_t *codes, const int bits, int64_t dim, int64_t first, int64_t n, int64_t t)
+WEIR_INLINE void kv_pack_k(char *tile_codes, const uint32_t *codes, const int bits, int64_t dim,
+                           int64_t first, int64_t n, int64_t t)
 {
     uint32_t *const words = (uint32_t *)tile_codes + t;
     const int       low = bits == 3 ? 2 : bits, per = 32 / low;
     for (int64_t w = 0; w * per < n; w++) {
         uint32_t word = 0;
-        for (int i = 0; i < per && w * per + i < n; i++) word |= (codes[w * per + i] & ((1u << low) - 1u)) << (low * i);
+        for (int i = 0; i < per && w * per + i < n; i++)
+            word |= (codes[w * per + i] & ((1u << low) - 1u)) << (low * i);
         words[(first / per + w) * WEIR_TILE_TOKENS] = word;
     }
     if (bits != 3) return;
@@ -140,11 +149,13 @@ WEIR_INLINE void kv_pack_v(char *block, const uint32_t *codes, const int bits, i
         return;
     }
     if (bits == 4) {
-        for (int j = 0; j < 16; j++) block[j] = (char)(codes[j] | (j + 16 < n ? codes[j + 16] << 4 : 0u));
+        for (int j = 0; j < 16; j++)
+            block[j] = (char)(codes[j] | (j + 16 < n ? codes[j + 16] << 4 : 0u));
         return;
     }
     uint32_t words[3] = { 0, 0, 0 };
-    for (int i = 0; i < n; i++) words[i / 16] |= (codes[i] & 3u) << (2 * (i % 16)), words[2] |= codes[i] >> 2 << i;
+    for (int i = 0; i < n; i++)
+        words[i / 16] |= (codes[i] & 3u) << (2 * (i % 16)), words[2] |= codes[i] >> 2 << i;
     for (int w = 0; w < bits; w++) ((uint32_t *)block)[w] = words[w];
 }
 
@@ -162,7 +173,8 @@ WEIR_INLINE int64_t kv_plain_index(const kv_target *to, int64_t token, int64_t d
     return to->side == WEIR_KV_K ? weir_page_k(token, d, to->dim) : token * to->dim + d;
 }
 
-WEIR_INLINE void kv_write_plain(const kv_target *to, const weir_kv_format format, const float *x, int64_t token, int tid)
+WEIR_INLINE void kv_write_plain(const kv_target *to, const weir_kv_format format, const float *x,
+                                int64_t token, int tid)
 {
     if (to->side == WEIR_KV_V) {
         LANES
@@ -189,36 +201,45 @@ WEIR_INLINE void kv_write_open(const kv_target *to, const float *x, int64_t toke
 }
 
 /* Codes of all groups of a row; `scale` is of the whole row where the format has one. */
-WEIR_INLINE void kv_write_groups(const kv_target *to, const weir_kv_format format, const float *x, kv_scale scale, int64_t token, int tid)
+WEIR_INLINE void kv_write_groups(const kv_target *to, const weir_kv_format format, const float *x,
+                                 kv_scale scale, int64_t token, int tid)
 {
-    const int64_t tile = token / WEIR_TILE_TOKENS, t = token % WEIR_TILE_TOKENS, n_groups = (to->dim + KV_GROUP - 1) / KV_GROUP;
-    const int     bits = weir_kv_bits(format);
+    const int64_t tile = token / WEIR_TILE_TOKENS, t = token % WEIR_TILE_TOKENS,
+                  n_groups = (to->dim + KV_GROUP - 1) / KV_GROUP;
+    const int bits = weir_kv_bits(format);
     for (int64_t group = tid; group < n_groups; group += LANE_THREADS) {
-        const int64_t first = group * KV_GROUP, n = to->dim - first < KV_GROUP ? to->dim - first : KV_GROUP;
+        const int64_t first = group * KV_GROUP,
+                      n = to->dim - first < KV_GROUP ? to->dim - first : KV_GROUP;
         if (weir_kv_scheme_of(format) == WEIR_KV_BLOCK) {
             scale = kv_block_scale(format, x + first);
-            const int64_t at = to->side == WEIR_KV_K ? tile * to->layout.scales_step + (group * WEIR_TILE_TOKENS + t) * 2
+            const int64_t at = to->side == WEIR_KV_K ? tile * to->layout.scales_step +
+                                                           (group * WEIR_TILE_TOKENS + t) * 2
                                                      : token * to->layout.scales_step + group * 2;
             kv_store_half(to->coded + to->layout.scales + at, scale.step);
         }
         uint32_t codes[KV_GROUP] = { 0 };
         for (int64_t i = 0; i < n; i++) codes[i] = kv_code(format, x[first + i], scale);
         if (to->side == WEIR_KV_K)
-            kv_pack_k(to->coded + to->layout.codes + tile * to->layout.codes_step, codes, bits, to->dim, first, n, t);
+            kv_pack_k(to->coded + to->layout.codes + tile * to->layout.codes_step, codes, bits,
+                      to->dim, first, n, t);
         else
-            kv_pack_v(to->coded + to->layout.codes + token * to->layout.codes_step + group * 4 * bits, codes, bits, n);
+            kv_pack_v(to->coded + to->layout.codes + token * to->layout.codes_step +
+                          group * 4 * bits,
+                      codes, bits, n);
     }
 }
 
 WEIR_INLINE char *kv_row_scale(const kv_target *to, int64_t token, int64_t bytes)
 {
     char *const scales = to->coded + to->layout.scales;
-    return to->side == WEIR_KV_K ? scales + token / WEIR_TILE_TOKENS * to->layout.scales_step + token % WEIR_TILE_TOKENS * bytes
+    return to->side == WEIR_KV_K ? scales + token / WEIR_TILE_TOKENS * to->layout.scales_step +
+                                       token % WEIR_TILE_TOKENS * bytes
                                  : scales + token * to->layout.scales_step;
 }
 
 /* `row`: WEIR_KV_TURBO_DIM_MAX floats that the team shares. */
-WEIR_INLINE void kv_write_turbo(const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token, int tid)
+WEIR_INLINE void kv_write_turbo(const kv_target *to, const weir_kv_format format, const float *x,
+                                float *row, int64_t token, int tid)
 {
     double squares = 0.0;
     for (int64_t d = 0; d < to->dim; d++) {
@@ -227,14 +248,16 @@ WEIR_INLINE void kv_write_turbo(const kv_target *to, const weir_kv_format format
     }
     const uint16_t step = weir_f16_from_f32((float)__builtin_sqrt(squares / (double)to->dim));
     if (tid == 0) *(uint16_t *)kv_row_scale(to, token, 2) = step;
-    for (int64_t d = tid; d < to->dim; d += LANE_THREADS) row[d] = weir_kv_sign(to->side, d) * weir_kv_finite(x[d]);
+    for (int64_t d = tid; d < to->dim; d += LANE_THREADS)
+        row[d] = weir_kv_sign(to->side, d) * weir_kv_finite(x[d]);
     TEAM_BARRIER
     kv_hadamard(row, to->dim, 1, tid);
     kv_write_groups(to, format, row, (kv_scale){ .step = weir_f16_to_f32(step) }, token, tid);
     TEAM_BARRIER
 }
 
-WEIR_INLINE void kv_write_row(const kv_target *to, const weir_kv_format format, const float *x, float *row, int64_t token, int tid)
+WEIR_INLINE void kv_write_row(const kv_target *to, const weir_kv_format format, const float *x,
+                              float *row, int64_t token, int tid)
 {
     switch (weir_kv_scheme_of(format)) {
     case WEIR_KV_PLAIN: kv_write_plain(to, format, x, token, tid); break;
@@ -254,7 +277,8 @@ WEIR_INLINE void kv_write_row(const kv_target *to, const weir_kv_format format, 
 /* ---- closing -------------------------------------------------------------------------------------------------------------- */
 WEIR_INLINE void kv_store_affine(const kv_target *to, int64_t unit, int64_t index, kv_scale scale)
 {
-    kv_store_half(to->coded + to->layout.scales + unit * to->layout.scales_step + index * 2, scale.step);
+    kv_store_half(to->coded + to->layout.scales + unit * to->layout.scales_step + index * 2,
+                  scale.step);
     kv_store_half(to->coded + to->layout.mins + unit * to->layout.mins_step + index * 2, scale.min);
 }
 
@@ -272,12 +296,18 @@ WEIR_INLINE void kv_close_k(const kv_target *to, const weir_kv_format format, in
                 const int64_t         d = w * per + i;
                 const _Float16 *const x = open + weir_page_k(token, d, to->dim);
                 kv_range              range = kv_range_of(x, WEIR_TILE_TOKENS, 1);
-                if (whole_page) range = kv_widen(range, open + weir_page_k(token ^ WEIR_TILE_TOKENS, d, to->dim), WEIR_TILE_TOKENS, 1);
+                if (whole_page)
+                    range =
+                        kv_widen(range, open + weir_page_k(token ^ WEIR_TILE_TOKENS, d, to->dim),
+                                 WEIR_TILE_TOKENS, 1);
                 const kv_scale scale = kv_affine_scale(bits, range);
                 kv_store_affine(to, tile, d, scale);
-                for (int t = 0; t < WEIR_TILE_TOKENS; t++) words[t] |= kv_code(format, lane_half(x + t), scale) << (bits * i);
+                for (int t = 0; t < WEIR_TILE_TOKENS; t++)
+                    words[t] |= kv_code(format, lane_half(x + t), scale) << (bits * i);
             }
-            uint32_t *const stored = (uint32_t *)(to->coded + to->layout.codes + tile * to->layout.codes_step) + w * WEIR_TILE_TOKENS;
+            uint32_t *const stored =
+                (uint32_t *)(to->coded + to->layout.codes + tile * to->layout.codes_step) +
+                w * WEIR_TILE_TOKENS;
             for (int t = 0; t < WEIR_TILE_TOKENS; t++) stored[t] = words[t];
         }
     }
@@ -291,10 +321,12 @@ WEIR_INLINE void kv_close_v(const kv_target *to, const weir_kv_format format, in
     char *const           rows = to->coded + to->layout.codes;
     if (weir_kv_scheme_of(format) == WEIR_KV_CHANNEL) {
         for (int64_t d = tid; d < to->dim; d += LANE_THREADS) {
-            const kv_scale scale = kv_affine_scale(bits, kv_range_of(open + d, WEIR_PAGE_TOKENS, to->dim));
+            const kv_scale scale =
+                kv_affine_scale(bits, kv_range_of(open + d, WEIR_PAGE_TOKENS, to->dim));
             kv_store_affine(to, 0, d, scale);
             for (int64_t t = 0; t < WEIR_PAGE_TOKENS; t++)
-                rows[t * to->layout.codes_step + d] = (char)kv_code(format, lane_half(open + t * to->dim + d), scale);
+                rows[t * to->layout.codes_step + d] =
+                    (char)kv_code(format, lane_half(open + t * to->dim + d), scale);
         }
         return;
     }

@@ -16,17 +16,20 @@ typedef struct tile_rows {
 } tile_rows;
 
 /* block: K [32 dims][32 tokens], V [32 tokens][32 dims] */
-WEIR_INLINE void expand_block(float *block, const tile_rows *tile, const weir_kv_format format, int64_t first, int tid)
+WEIR_INLINE void expand_block(float *block, const tile_rows *tile, const weir_kv_format format,
+                              int64_t first, int tid)
 {
     if (tile->side == WEIR_KV_K) {
         kv_expand_k(block, tile->part, format, tile->dim, tile->token / TILE, first, tid);
         return;
     }
     for (int64_t t = tile->begin + tid / KV_LANE_THREADS; t < tile->end; t += KV_GROUP_THREADS)
-        kv_expand_v(block + t * KV_GROUP, tile->part, format, tile->dim, tile->token + t, first, tid);
+        kv_expand_v(block + t * KV_GROUP, tile->part, format, tile->dim, tile->token + t, first,
+                    tid);
 }
 
-WEIR_INLINE void read_rows(float *block, const tile_rows *tile, const weir_kv_format format, int tid)
+WEIR_INLINE void read_rows(float *block, const tile_rows *tile, const weir_kv_format format,
+                           int tid)
 {
     for (int64_t first = 0; first < tile->dim; first += KV_GROUP) {
         const int64_t n = tile->dim - first < KV_GROUP ? tile->dim - first : KV_GROUP;
@@ -34,14 +37,16 @@ WEIR_INLINE void read_rows(float *block, const tile_rows *tile, const weir_kv_fo
         TEAM_BARRIER
         for (int64_t t = tile->begin + tid / KV_LANE_THREADS; t < tile->end; t += KV_GROUP_THREADS)
             for (int64_t d = tid % KV_LANE_THREADS; d < n; d += KV_LANE_THREADS)
-                tile->rows[(t - tile->begin) * tile->stride + first + d] = block[tile->side == WEIR_KV_K ? d * TILE + t : t * KV_GROUP + d];
+                tile->rows[(t - tile->begin) * tile->stride + first + d] =
+                    block[tile->side == WEIR_KV_K ? d * TILE + t : t * KV_GROUP + d];
         TEAM_BARRIER
     }
     if (weir_kv_scheme_of(format) != WEIR_KV_TURBO) return;
     for (int64_t t = 0; t < tile->end - tile->begin; t++) {
         float *const row = tile->rows + t * tile->stride;
         kv_hadamard(row, tile->dim, 1, tid);
-        for (int64_t d = tid; d < tile->dim; d += LANE_THREADS) row[d] *= weir_kv_sign(tile->side, d);
+        for (int64_t d = tid; d < tile->dim; d += LANE_THREADS)
+            row[d] *= weir_kv_sign(tile->side, d);
     }
 }
 
@@ -55,7 +60,9 @@ WEIR_INLINE void read_part(float *block, const tile_rows *tile, weir_kv_format p
 
 WEIR_INLINE int64_t tiles_of(const weir_kv_segment *segment)
 {
-    return segment->n_rows > 0 ? (segment->n_past + segment->n_rows - 1) / TILE - segment->n_past / TILE + 1 : 0;
+    return segment->n_rows > 0
+               ? (segment->n_past + segment->n_rows - 1) / TILE - segment->n_past / TILE + 1
+               : 0;
 }
 #pragma omp end declare target
 
@@ -63,22 +70,27 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_kv_read_args *const args = op_args;
     (void)caps;
-    return weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim, args->value_dim);
+    return weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks,
+                                args->key_dim, args->value_dim);
 }
 
 static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_kv_read_args *const args = op_args;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
-    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads)) return WEIR_EINVAL;
+    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
+        return WEIR_EINVAL;
     float *const k = args->k, *const v = args->v;
     const weir_kv_segment *const segments = args->segments;
-    const int64_t        n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
+    const int64_t                n_segments = args->n_segments, n_kv_heads = args->n_kv_heads,
+                  key_dim = args->key_dim, value_dim = args->value_dim;
     const int64_t        k_stride = args->k_stride, v_stride = args->v_stride;
-    const weir_kv_format k_others = args->k_format, v_others = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
-    const int32_t        n_sinks = args->sinks.n_pages;
-    int64_t              n_units = 0;
-    for (int64_t s = 0; s < n_segments; s++) n_units += tiles_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
+    const weir_kv_format k_others = args->k_format, v_others = args->v_format,
+                         k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
+    const int32_t n_sinks = args->sinks.n_pages;
+    int64_t       n_units = 0;
+    for (int64_t s = 0; s < n_segments; s++)
+        n_units += tiles_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, k, v, segments)
@@ -90,29 +102,41 @@ static weir_status WEIR_K(kv_read)(const weir_kernel_context *context, const voi
             int64_t   u = lane_first_unit();
             for (int64_t s = 0; s < n_segments; s++) {
                 const weir_kv_segment *const segment = segments + s;
-                const int64_t                heads = weir_kv_segment_heads(segment, n_kv_heads), units = tiles_of(segment) * heads;
+                const int64_t                heads = weir_kv_segment_heads(segment, n_kv_heads),
+                              units = tiles_of(segment) * heads;
                 for (; u < units; u += lane_unit_step()) {
                     const int64_t table = u % heads, head = segment->first_head + table;
-                    const int64_t tile = segment->n_past / TILE + u / heads, page = tile * TILE / WEIR_PAGE_TOKENS;
-                    const int64_t past_end = segment->n_past + segment->n_rows, tile_begin = tile * TILE;
-                    const int64_t begin = tile_begin > segment->n_past ? tile_begin : segment->n_past;
+                    const int64_t tile = segment->n_past / TILE + u / heads,
+                                  page = tile * TILE / WEIR_PAGE_TOKENS;
+                    const int64_t past_end = segment->n_past + segment->n_rows,
+                                  tile_begin = tile * TILE;
+                    const int64_t begin =
+                        tile_begin > segment->n_past ? tile_begin : segment->n_past;
                     const int64_t end = tile_begin + TILE < past_end ? tile_begin + TILE : past_end;
-                    const int64_t row = segment->first_row + begin - segment->n_past, open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
-                    const char *const coded = (const char *)segment->pages[table * segment->page_stride + page];
+                    const int64_t row = segment->first_row + begin - segment->n_past,
+                                  open_page = page - segment->n_past / WEIR_PAGE_TOKENS;
+                    const char *const coded =
+                        (const char *)segment->pages[table * segment->page_stride + page];
                     const char *const open =
-                        segment->open_pages ? (const char *)segment->open_pages[table * segment->open_stride + open_page] : NULL;
-                    const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others, v_format = page < n_sinks ? v_sinks : v_others;
-                    const bool           open_k = open && weir_kv_needs_open(k_format), open_v = open && weir_kv_needs_open(v_format);
-                    tile_rows            rows = { .part = open_k ? open : coded,
-                                                  .rows = k ? k + row * k_stride + head * key_dim : NULL,
-                                                  .stride = k_stride,
-                                                  .dim = key_dim,
-                                                  .token = tile_begin % WEIR_PAGE_TOKENS,
-                                                  .begin = begin - tile_begin,
-                                                  .end = end - tile_begin,
-                                                  .side = WEIR_KV_K };
+                        segment->open_pages
+                            ? (const char *)
+                                  segment->open_pages[table * segment->open_stride + open_page]
+                            : NULL;
+                    const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others,
+                                         v_format = page < n_sinks ? v_sinks : v_others;
+                    const bool open_k = open && weir_kv_needs_open(k_format),
+                               open_v = open && weir_kv_needs_open(v_format);
+                    tile_rows rows = { .part = open_k ? open : coded,
+                                       .rows = k ? k + row * k_stride + head * key_dim : NULL,
+                                       .stride = k_stride,
+                                       .dim = key_dim,
+                                       .token = tile_begin % WEIR_PAGE_TOKENS,
+                                       .begin = begin - tile_begin,
+                                       .end = end - tile_begin,
+                                       .side = WEIR_KV_K };
                     read_part(block, &rows, open_k ? WEIR_KV_F16 : k_format, tid);
-                    rows.part = open_v ? open + weir_kv_open_v_part(k_format, key_dim) : coded + weir_kv_v_part(k_format, key_dim);
+                    rows.part = open_v ? open + weir_kv_open_v_part(k_format, key_dim)
+                                       : coded + weir_kv_v_part(k_format, key_dim);
                     rows.rows = v ? v + row * v_stride + head * value_dim : NULL;
                     rows.stride = v_stride;
                     rows.dim = value_dim;

@@ -12,22 +12,24 @@
 
 enum {
     KV_GROUP = WEIR_KV_GROUP,
-    KV_LANE_THREADS = LANE_THREADS < KV_GROUP ? LANE_THREADS : KV_GROUP, /* threads side by side in a group of 32  */
+    KV_LANE_THREADS = LANE_THREADS < KV_GROUP
+                          ? LANE_THREADS
+                          : KV_GROUP, /* threads side by side in a group of 32  */
     KV_GROUP_THREADS = LANE_THREADS / KV_LANE_THREADS, /* groups of 32 that a team does at a time */
     KV_VECTORS = KV_GROUP / (KV_LANE_THREADS * LANE_WIDTH),
 };
 
 /* statement with `format` as a constant */
-#define KV_FORMAT_CASE(name, text, bits, scheme)                                                                                           \
-    case WEIR_KV_##name: {                                                                                                                 \
-        const weir_kv_format format = WEIR_KV_##name;                                                                                      \
-        KV_FORMAT_STATEMENT                                                                                                                \
-        break;                                                                                                                             \
+#define KV_FORMAT_CASE(name, text, bits, scheme)                                                   \
+    case WEIR_KV_##name: {                                                                         \
+        const weir_kv_format format = WEIR_KV_##name;                                              \
+        KV_FORMAT_STATEMENT                                                                        \
+        break;                                                                                     \
     }
-#define KV_FORMAT_SWITCH(value)                                                                                                            \
-    switch (value) {                                                                                                                       \
-        WEIR_KV_FORMAT_MAP(KV_FORMAT_CASE)                                                                                                 \
-    case WEIR_KV_FORMAT_COUNT: break;                                                                                                      \
+#define KV_FORMAT_SWITCH(value)                                                                    \
+    switch (value) {                                                                               \
+        WEIR_KV_FORMAT_MAP(KV_FORMAT_CASE)                                                         \
+    case WEIR_KV_FORMAT_COUNT: break;                                                              \
     }
 
 #pragma omp declare target
@@ -39,9 +41,11 @@ WEIR_INLINE lane_float kv_float8(const weir_kv_format format, lane_uint code)
     const int        shift = format == WEIR_KV_FP8_E4M3 ? 20 : 21;
     const uint32_t   rebias = (format == WEIR_KV_FP8_E4M3 ? 120u : 112u) << 23;
     const lane_uint  magnitude = code & 0x7Fu;
-    const lane_float tiny = lane_from_int((lane_int)magnitude) * (format == WEIR_KV_FP8_E4M3 ? 0x1p-9f : 0x1p-16f);
+    const lane_float tiny =
+        lane_from_int((lane_int)magnitude) * (format == WEIR_KV_FP8_E4M3 ? 0x1p-9f : 0x1p-16f);
     const lane_float normal = lane_from_bits((magnitude << shift) + rebias);
-    const lane_float value = lane_select((lane_int)magnitude < (format == WEIR_KV_FP8_E4M3 ? 8 : 4), tiny, normal);
+    const lane_float value =
+        lane_select((lane_int)magnitude < (format == WEIR_KV_FP8_E4M3 ? 8 : 4), tiny, normal);
     return lane_select((lane_int)(code & 0x80u) != 0, -value, value);
 }
 
@@ -50,18 +54,22 @@ WEIR_INLINE lane_float kv_centroid(const int bits, lane_uint code)
     static const float book[3][16] = {
         { -1.510418f, -0.452780f, WEIR_KV_BOOK2 },
         { -2.151946f, -1.343909f, -0.756005f, -0.245094f, WEIR_KV_BOOK3 },
-        { -2.732590f, -2.069017f, -1.618046f, -1.256231f, -0.942340f, -0.656759f, -0.388048f, -0.128395f, WEIR_KV_BOOK4 },
+        { -2.732590f, -2.069017f, -1.618046f, -1.256231f, -0.942340f, -0.656759f, -0.388048f,
+          -0.128395f, WEIR_KV_BOOK4 },
     };
     return lane_lookup(book[bits - 2], code);
 }
 
 /* `code` holds nothing beside the code. */
-WEIR_INLINE lane_float kv_value(const weir_kv_format format, lane_uint code, lane_float scale, lane_float min)
+WEIR_INLINE lane_float kv_value(const weir_kv_format format, lane_uint code, lane_float scale,
+                                lane_float min)
 {
     switch (weir_kv_scheme_of(format)) {
     case WEIR_KV_PLAIN: break;
     case WEIR_KV_BLOCK:
-        return (format == WEIR_KV_Q8_0 ? lane_from_int((lane_int)(code << 24) >> 24) : lane_from_int((lane_int)code - 8)) * scale;
+        return (format == WEIR_KV_Q8_0 ? lane_from_int((lane_int)(code << 24) >> 24)
+                                       : lane_from_int((lane_int)code - 8)) *
+               scale;
     case WEIR_KV_FLOAT8: return kv_float8(format, code) * scale;
     case WEIR_KV_CHANNEL:
     case WEIR_KV_KIVI: return lane_fma(lane_from_int((lane_int)code), scale, min);
@@ -79,19 +87,22 @@ WEIR_INLINE lane_float kv_load_plain(const weir_kv_format format, const char *va
 
 /* ---- K ---------------------------------------------------------------------------------------------------------------- */
 /* Scale of a lane's tokens for the 32 dims from `first` on; one for all where scales belong to dims. */
-WEIR_INLINE lane_float kv_k_scale(const weir_kv_format format, const char *scales, int64_t first, int64_t token)
+WEIR_INLINE lane_float kv_k_scale(const weir_kv_format format, const char *scales, int64_t first,
+                                  int64_t token)
 {
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
     if (scheme == WEIR_KV_FLOAT8) return lane_load((const float *)scales + token);
-    if (scheme == WEIR_KV_BLOCK) return lane_load_half((const _Float16 *)scales + first / KV_GROUP * WEIR_TILE_TOKENS + token);
+    if (scheme == WEIR_KV_BLOCK)
+        return lane_load_half((const _Float16 *)scales + first / KV_GROUP * WEIR_TILE_TOKENS +
+                              token);
     if (scheme == WEIR_KV_TURBO) return lane_load_half((const _Float16 *)scales + token);
     return (lane_float)1.0f;
 }
 
 /* Dims [first, first + 32) of tile `tile` (0 or 1) of a K part, first a multiple of 32; dims past the last are left alone. Threads share the
  * tile: a barrier stands before others read it. */
-WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_kv_format format, int64_t dim, int64_t tile, int64_t first,
-                             int tid)
+WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_kv_format format,
+                             int64_t dim, int64_t tile, int64_t first, int tid)
 {
     const weir_kv_layout layout = weir_kv_layout_k(format, dim);
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
@@ -99,7 +110,11 @@ WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_k
     const char *const    mins = (const char *)part + layout.mins + tile * layout.mins_step;
     const char *const    codes = (const char *)part + layout.codes + tile * layout.codes_step;
     const bool           per_dim = scheme == WEIR_KV_CHANNEL || scheme == WEIR_KV_KIVI;
-    const int     bits = weir_kv_bits(format), low = bits == 3 ? 2 : bits < 8 ? bits : 8, per = scheme == WEIR_KV_PLAIN ? 1 : 32 / low;
+    const int            bits = weir_kv_bits(format),
+              low = bits == 3  ? 2
+                    : bits < 8 ? bits
+                               : 8,
+              per = scheme == WEIR_KV_PLAIN ? 1 : 32 / low;
     const int64_t n = dim - first < KV_GROUP ? dim - first : KV_GROUP;
     UNROLL
     for (int v = 0; v < KV_VECTORS; v++) {
@@ -107,21 +122,27 @@ WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_k
         const lane_float scale = kv_k_scale(format, scales, first, token);
         lane_uint        high = (lane_uint)0u;
         if (bits == 3)
-            high = lane_load_words((const uint32_t *)codes + (weir_kv_words(2, dim) + first / KV_GROUP) * WEIR_TILE_TOKENS + token);
+            high = lane_load_words((const uint32_t *)codes +
+                                   (weir_kv_words(2, dim) + first / KV_GROUP) * WEIR_TILE_TOKENS +
+                                   token);
         for (int64_t w = tid / KV_LANE_THREADS; w * per < n; w += KV_GROUP_THREADS) {
             if (scheme == WEIR_KV_PLAIN) {
-                lane_store(out + w * WEIR_TILE_TOKENS + token, kv_load_plain(format, codes, (first + w) * WEIR_TILE_TOKENS + token));
+                lane_store(out + w * WEIR_TILE_TOKENS + token,
+                           kv_load_plain(format, codes, (first + w) * WEIR_TILE_TOKENS + token));
                 continue;
             }
-            const lane_uint word = lane_load_words((const uint32_t *)codes + (first / per + w) * WEIR_TILE_TOKENS + token);
+            const lane_uint word = lane_load_words((const uint32_t *)codes +
+                                                   (first / per + w) * WEIR_TILE_TOKENS + token);
             UNROLL
             for (int i = 0; i < per; i++) {
                 const int64_t d = w * per + i;
                 if (d >= n) break;
                 lane_uint code = word >> (uint32_t)(low * i) & ((1u << low) - 1u);
                 if (bits == 3) code |= (high >> (uint32_t)d & 1u) << 2;
-                const lane_float step = per_dim ? (lane_float)lane_half(scales + (first + d) * 2) : scale;
-                const lane_float base = per_dim ? (lane_float)lane_half(mins + (first + d) * 2) : (lane_float)0.0f;
+                const lane_float step =
+                    per_dim ? (lane_float)lane_half(scales + (first + d) * 2) : scale;
+                const lane_float base =
+                    per_dim ? (lane_float)lane_half(mins + (first + d) * 2) : (lane_float)0.0f;
                 lane_store(out + d * WEIR_TILE_TOKENS + token, kv_value(format, code, step, base));
             }
         }
@@ -133,7 +154,8 @@ WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_k
 WEIR_INLINE lane_uint kv_v_codes(const int bits, const char *block, int i)
 {
     if (bits == 8) return lane_load_bytes((const uint8_t *)block + i);
-    if (bits == 4) return lane_load_bytes((const uint8_t *)block + i % 16) >> (uint32_t)(i / 16 * 4) & 15u;
+    if (bits == 4)
+        return lane_load_bytes((const uint8_t *)block + i % 16) >> (uint32_t)(i / 16 * 4) & 15u;
     const uint32_t *const words = (const uint32_t *)block;
     const lane_uint       at = (lane_uint)(lane_iota() + i);
     lane_uint             code = (lane_uint)words[i / 16] >> ((at & 15u) * 2u) & 3u;
@@ -145,30 +167,37 @@ WEIR_INLINE lane_uint kv_v_codes(const int bits, const char *block, int i)
 WEIR_INLINE int64_t kv_v_scale_index(const weir_kv_format format, int64_t first)
 {
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    return scheme == WEIR_KV_CHANNEL ? first : scheme == WEIR_KV_FLOAT8 || scheme == WEIR_KV_TURBO ? 0 : first / KV_GROUP;
+    return scheme == WEIR_KV_CHANNEL                             ? first
+           : scheme == WEIR_KV_FLOAT8 || scheme == WEIR_KV_TURBO ? 0
+                                                                 : first / KV_GROUP;
 }
 
 /* A lane's dims from d on, all of one block of 32. */
-WEIR_INLINE lane_float kv_v_lanes(const weir_kv_format format, const weir_kv_layout *layout, const char *part, int64_t token, int64_t d)
+WEIR_INLINE lane_float kv_v_lanes(const weir_kv_format format, const weir_kv_layout *layout,
+                                  const char *part, int64_t token, int64_t d)
 {
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
     const char *const    row = part + layout->codes + token * layout->codes_step;
     if (scheme == WEIR_KV_PLAIN) return kv_load_plain(format, row, d);
-    const int       bits = weir_kv_bits(format);
-    const int64_t   first = d / KV_GROUP * KV_GROUP, index = kv_v_scale_index(format, scheme == WEIR_KV_CHANNEL ? d : first);
-    const char     *scales = part + layout->scales + token * layout->scales_step, *mins = part + layout->mins + token * layout->mins_step;
+    const int     bits = weir_kv_bits(format);
+    const int64_t first = d / KV_GROUP * KV_GROUP,
+                  index = kv_v_scale_index(format, scheme == WEIR_KV_CHANNEL ? d : first);
+    const char *scales = part + layout->scales + token * layout->scales_step,
+               *mins = part + layout->mins + token * layout->mins_step;
     const lane_uint code = kv_v_codes(bits, row + first / KV_GROUP * 4 * bits, (int)(d - first));
     if (scheme == WEIR_KV_CHANNEL)
-        return kv_value(format, code, lane_load_half((const _Float16 *)scales + index), lane_load_half((const _Float16 *)mins + index));
-    const float scale = scheme == WEIR_KV_FLOAT8 ? *(const float *)scales : lane_half(scales + index * 2);
+        return kv_value(format, code, lane_load_half((const _Float16 *)scales + index),
+                        lane_load_half((const _Float16 *)mins + index));
+    const float scale =
+        scheme == WEIR_KV_FLOAT8 ? *(const float *)scales : lane_half(scales + index * 2);
     const float min = scheme == WEIR_KV_KIVI ? lane_half(mins + index * 2) : 0.0f;
     return kv_value(format, code, (lane_float)scale, (lane_float)min);
 }
 
 /* Dims [first, first + 32) of a token of a V part, by the threads of one group of 32. The last vector of a row that does not fill it is read from a
  * copy: in place it would reach past the page. Dims past the last are left alone. */
-WEIR_INLINE void kv_expand_v(float *restrict out, const void *part, const weir_kv_format format, int64_t dim, int64_t token, int64_t first,
-                             int tid)
+WEIR_INLINE void kv_expand_v(float *restrict out, const void *part, const weir_kv_format format,
+                             int64_t dim, int64_t token, int64_t first, int tid)
 {
     const weir_kv_layout layout = weir_kv_layout_v(format, dim);
     const int64_t        n = dim - first;
@@ -181,23 +210,29 @@ WEIR_INLINE void kv_expand_v(float *restrict out, const void *part, const weir_k
             continue;
         }
         /* The last dims of the row: a copy of the row's end that has a whole vector. */
-        const int64_t        left = n - i, bytes = weir_kv_bits(format) / 8;
-        _Alignas(64) char    end[LANE_WIDTH * 4] = { 0 };
-        _Alignas(64) char    scale_end[LANE_WIDTH * 2] = { 0 }, min_end[LANE_WIDTH * 2] = { 0 };
-        const char *const    row = (const char *)part + layout.codes + token * layout.codes_step + (first + i) * bytes;
+        const int64_t     left = n - i, bytes = weir_kv_bits(format) / 8;
+        _Alignas(64) char end[LANE_WIDTH * 4] = { 0 };
+        _Alignas(64) char scale_end[LANE_WIDTH * 2] = { 0 }, min_end[LANE_WIDTH * 2] = { 0 };
+        const char *const row =
+            (const char *)part + layout.codes + token * layout.codes_step + (first + i) * bytes;
         const weir_kv_scheme scheme = weir_kv_scheme_of(format);
         lane_float           value;
         __builtin_memcpy(end, row, (size_t)(left * bytes));
         if (scheme == WEIR_KV_PLAIN) {
             value = kv_load_plain(format, end, 0);
         } else if (scheme == WEIR_KV_CHANNEL) {
-            __builtin_memcpy(scale_end, (const char *)part + layout.scales + (first + i) * 2, (size_t)(left * 2));
-            __builtin_memcpy(min_end, (const char *)part + layout.mins + (first + i) * 2, (size_t)(left * 2));
-            value = kv_value(format, lane_load_bytes((const uint8_t *)end), lane_load_half((const _Float16 *)scale_end),
+            __builtin_memcpy(scale_end, (const char *)part + layout.scales + (first + i) * 2,
+                             (size_t)(left * 2));
+            __builtin_memcpy(min_end, (const char *)part + layout.mins + (first + i) * 2,
+                             (size_t)(left * 2));
+            value = kv_value(format, lane_load_bytes((const uint8_t *)end),
+                             lane_load_half((const _Float16 *)scale_end),
                              lane_load_half((const _Float16 *)min_end));
         } else {
-            const float scale = *(const float *)((const char *)part + layout.scales + token * layout.scales_step);
-            value = kv_value(format, lane_load_bytes((const uint8_t *)end), (lane_float)scale, (lane_float)0.0f);
+            const float scale =
+                *(const float *)((const char *)part + layout.scales + token * layout.scales_step);
+            value = kv_value(format, lane_load_bytes((const uint8_t *)end), (lane_float)scale,
+                             (lane_float)0.0f);
         }
         lane_store_part(out + i, value, left);
     }

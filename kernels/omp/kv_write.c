@@ -12,15 +12,18 @@ typedef struct page_rows {
     int64_t      stride, n, token;
 } page_rows;
 
-WEIR_INLINE void write_rows(const kv_target *to, const weir_kv_format format, const page_rows *in, float *row, int tid)
+WEIR_INLINE void write_rows(const kv_target *to, const weir_kv_format format, const page_rows *in,
+                            float *row, int tid)
 {
-    for (int64_t i = 0; i < in->n; i++) kv_write_row(to, format, in->rows + i * in->stride, row, in->token + i, tid);
+    for (int64_t i = 0; i < in->n; i++)
+        kv_write_row(to, format, in->rows + i * in->stride, row, in->token + i, tid);
     if (!weir_kv_needs_open(format) || in->token + in->n < WEIR_PAGE_TOKENS) return;
     TEAM_BARRIER
     kv_close(to, format, tid);
 }
 
-WEIR_INLINE void write_part(const kv_target *to, weir_kv_format page_format, const page_rows *in, float *row, int tid){
+WEIR_INLINE void write_part(const kv_target *to, weir_kv_format page_format, const page_rows *in,
+                            float *row, int tid){
 #define KV_FORMAT_STATEMENT write_rows(to, format, in, row, tid);
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT
@@ -28,7 +31,9 @@ WEIR_INLINE void write_part(const kv_target *to, weir_kv_format page_format, con
 
 WEIR_INLINE int64_t pages_of(const weir_kv_segment *segment)
 {
-    return segment->n_rows > 0 ? (segment->n_past + segment->n_rows - 1) / WEIR_PAGE_TOKENS - segment->n_past / WEIR_PAGE_TOKENS + 1 : 0;
+    return segment->n_rows > 0 ? (segment->n_past + segment->n_rows - 1) / WEIR_PAGE_TOKENS -
+                                     segment->n_past / WEIR_PAGE_TOKENS + 1
+                               : 0;
 }
 #pragma omp end declare target
 
@@ -36,22 +41,27 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_kv_write_args *const args = op_args;
     (void)caps;
-    return weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks, args->key_dim, args->value_dim);
+    return weir_kv_pages_reject((weir_kv_pair){ args->k_format, args->v_format }, args->sinks,
+                                args->key_dim, args->value_dim);
 }
 
 static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const void *op_args)
 {
     const weir_kv_write_args *const args = op_args;
     if (reject(NULL, args)) return WEIR_EUNSUPPORTED;
-    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads)) return WEIR_EINVAL;
+    if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
+        return WEIR_EINVAL;
     const float *const k = args->k, *const v = args->v;
     const weir_kv_segment *const segments = args->segments;
-    const int64_t        n_segments = args->n_segments, n_kv_heads = args->n_kv_heads, key_dim = args->key_dim, value_dim = args->value_dim;
+    const int64_t                n_segments = args->n_segments, n_kv_heads = args->n_kv_heads,
+                  key_dim = args->key_dim, value_dim = args->value_dim;
     const int64_t        k_stride = args->k_stride, v_stride = args->v_stride;
-    const weir_kv_format k_others = args->k_format, v_others = args->v_format, k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
-    const int32_t        n_sinks = args->sinks.n_pages;
-    int64_t              n_units = 0;
-    for (int64_t s = 0; s < n_segments; s++) n_units += pages_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
+    const weir_kv_format k_others = args->k_format, v_others = args->v_format,
+                         k_sinks = args->sinks.pair.k, v_sinks = args->sinks.pair.v;
+    const int32_t n_sinks = args->sinks.n_pages;
+    int64_t       n_units = 0;
+    for (int64_t s = 0; s < n_segments; s++)
+        n_units += pages_of(segments + s) * weir_kv_segment_heads(segments + s, n_kv_heads);
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, k, v, segments)
@@ -60,23 +70,34 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
         TEAM_LANES
         {
             const int tid = lane_thread();
-            kv_target to_k = { .dim = key_dim, .side = WEIR_KV_K }, to_v = { .dim = value_dim, .side = WEIR_KV_V };
-            int64_t   u = lane_first_unit();
+            kv_target to_k = { .dim = key_dim, .side = WEIR_KV_K },
+                      to_v = { .dim = value_dim, .side = WEIR_KV_V };
+            int64_t u = lane_first_unit();
             for (int64_t s = 0; s < n_segments; s++) {
                 const weir_kv_segment *const segment = segments + s;
-                const int64_t heads = weir_kv_segment_heads(segment, n_kv_heads), first_page = segment->n_past / WEIR_PAGE_TOKENS;
+                const int64_t                heads = weir_kv_segment_heads(segment, n_kv_heads),
+                              first_page = segment->n_past / WEIR_PAGE_TOKENS;
                 const int64_t units = pages_of(segment) * heads;
                 for (; u < units; u += lane_unit_step()) {
-                    const int64_t table = u % heads, head = segment->first_head + table, page = first_page + u / heads,
+                    const int64_t table = u % heads, head = segment->first_head + table,
+                                  page = first_page + u / heads,
                                   page_begin = page * WEIR_PAGE_TOKENS;
                     const int64_t past_end = segment->n_past + segment->n_rows;
-                    const int64_t begin = page_begin > segment->n_past ? page_begin : segment->n_past;
-                    const int64_t end = page_begin + WEIR_PAGE_TOKENS < past_end ? page_begin + WEIR_PAGE_TOKENS : past_end;
-                    const int64_t t = segment->first_row + begin - segment->n_past, token = begin - page_begin;
-                    char *const   coded = (char *)segment->pages[table * segment->page_stride + page];
-                    char *const   open =
-                        segment->open_pages ? (char *)segment->open_pages[table * segment->open_stride + page - first_page] : NULL;
-                    const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others, v_format = page < n_sinks ? v_sinks : v_others;
+                    const int64_t begin =
+                        page_begin > segment->n_past ? page_begin : segment->n_past;
+                    const int64_t end = page_begin + WEIR_PAGE_TOKENS < past_end
+                                            ? page_begin + WEIR_PAGE_TOKENS
+                                            : past_end;
+                    const int64_t t = segment->first_row + begin - segment->n_past,
+                                  token = begin - page_begin;
+                    char *const coded = (char *)segment->pages[table * segment->page_stride + page];
+                    char *const open =
+                        segment->open_pages
+                            ? (char *)segment
+                                  ->open_pages[table * segment->open_stride + page - first_page]
+                            : NULL;
+                    const weir_kv_format k_format = page < n_sinks ? k_sinks : k_others,
+                                         v_format = page < n_sinks ? v_sinks : v_others;
                     to_k.layout = weir_kv_layout_k(k_format, key_dim);
                     to_v.layout = weir_kv_layout_v(v_format, value_dim);
                     to_k.coded = coded;
@@ -84,11 +105,13 @@ static weir_status WEIR_K(kv_write)(const weir_kernel_context *context, const vo
                     to_v.coded = coded + weir_kv_v_part(k_format, key_dim);
                     to_v.open = open ? open + weir_kv_open_v_part(k_format, key_dim) : NULL;
                     if (k) {
-                        const page_rows in = { k + t * k_stride + head * key_dim, k_stride, end - begin, token };
+                        const page_rows in = { k + t * k_stride + head * key_dim, k_stride,
+                                               end - begin, token };
                         write_part(&to_k, k_format, &in, row, tid);
                     }
                     if (v) {
-                        const page_rows in = { v + t * v_stride + head * value_dim, v_stride, end - begin, token };
+                        const page_rows in = { v + t * v_stride + head * value_dim, v_stride,
+                                               end - begin, token };
                         write_part(&to_v, v_format, &in, row, tid);
                     }
                 }

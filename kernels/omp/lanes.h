@@ -28,9 +28,12 @@
 #define WEIR_PASTE3(a, b, c) WEIR_PASTE3_(a, b, c)
 #define WEIR_TEXT_(a) #a
 #define WEIR_TEXT(a) WEIR_TEXT_(a)
-#define WEIR_K(op) WEIR_PASTE3(weir_k_omp_, op, WEIR_ISA)      /* weir_k_omp_rmsnorm_v4: the run function        */
-#define WEIR_K_ROW(op) WEIR_PASTE3(weir_kernel_omp_, op, WEIR_ISA) /* weir_kernel_omp_rmsnorm_v4: its row            */
-#define WEIR_K_NAME(text) "omp." text "." WEIR_TEXT(WEIR_ISA)         /* "omp.rmsnorm.v4"                               */
+#define WEIR_K(op)                                                                                 \
+    WEIR_PASTE3(weir_k_omp_, op, WEIR_ISA) /* weir_k_omp_rmsnorm_v4: the run function        */
+#define WEIR_K_ROW(op)                                                                             \
+    WEIR_PASTE3(weir_kernel_omp_, op, WEIR_ISA) /* weir_kernel_omp_rmsnorm_v4: its row            */
+#define WEIR_K_NAME(text)                                                                          \
+    "omp." text "." WEIR_TEXT(WEIR_ISA) /* "omp.rmsnorm.v4"                               */
 
 #define WEIR_PRAGMA(text) _Pragma(#text)
 #define WEIR_INLINE static inline __attribute__((always_inline))
@@ -65,7 +68,10 @@ enum { LANE_THREADS = 1 };
 /* ---- launch shape -------------------------------------------------------------------------------------------- */
 /* The host pass of a GPU build must ask for the device's shape, so these are functions, not constants. */
 #if defined(WEIR_EMULATE_LANES)
-enum { DEVICE_LANE_THREADS = WEIR_EMULATE_LANES, DEVICE_TEAMS_MAX = 2 }; /* lanes are threads of this machine */
+enum {
+    DEVICE_LANE_THREADS = WEIR_EMULATE_LANES,
+    DEVICE_TEAMS_MAX = 2
+}; /* lanes are threads of this machine */
 #else
 enum { DEVICE_LANE_THREADS = 128, DEVICE_TEAMS_MAX = 65535 };
 #endif
@@ -91,7 +97,10 @@ static inline int lane_teams(const weir_kernel_context *context, int64_t n_units
     return (int)(n_units < most ? n_units : most);
 }
 
-static inline int lane_threads(const weir_kernel_context *context) { return lane_on_device(context) ? DEVICE_LANE_THREADS : LANE_THREADS; }
+static inline int lane_threads(const weir_kernel_context *context)
+{
+    return lane_on_device(context) ? DEVICE_LANE_THREADS : LANE_THREADS;
+}
 
 /* TEAMS stands before the block of a region, in a function that has the kernel's `context`; TEAM_LANES before what every lane of a team runs.
  * On the host both would cost: libomp builds a league anew for every `teams` (1.6 us and six allocations, 0.8 us and none for `parallel`),
@@ -99,13 +108,14 @@ static inline int lane_threads(const weir_kernel_context *context) { return lane
  * one allocates. */
 #pragma omp declare target
 #if defined(WEIR_EMULATE_LANES) || WEIR_PASTE3(WEIR_HAS_, DEVICE, WEIR_ISA)
-#define TEAMS(n_units, ...)                                                                                                                \
-    WEIR_PRAGMA(omp target teams is_device_ptr(__VA_ARGS__) device(context->omp_device) num_teams(lane_teams(context, n_units))            \
-                    thread_limit(lane_threads(context)))
+#define TEAMS(n_units, ...)                                                                        \
+    WEIR_PRAGMA(omp target teams is_device_ptr(__VA_ARGS__) device(context->omp_device)            \
+                    num_teams(lane_teams(context, n_units)) thread_limit(lane_threads(context)))
 #define TEAM_LANES WEIR_PRAGMA(omp parallel num_threads(LANE_THREADS))
 WEIR_INLINE int64_t lane_first_unit(void)
 {
-    assert(omp_get_num_threads() == LANE_THREADS && "num_threads is a request: the runtime's limits gave the team fewer lanes");
+    assert(omp_get_num_threads() == LANE_THREADS &&
+           "num_threads is a request: the runtime's limits gave the team fewer lanes");
     return omp_get_team_num();
 }
 WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_teams(); }
@@ -241,7 +251,10 @@ WEIR_INLINE lane_uint  lane_load_bytes(const uint8_t *p) { return *p; }
 WEIR_INLINE lane_float lane_load_bf16(const uint16_t *p) { return weir_bf16_to_f32(*p); }
 WEIR_INLINE lane_float lane_from_int(lane_int x) { return (float)x; }
 WEIR_INLINE lane_float lane_from_bits(lane_uint x) { return weir_f32_from_bits(x); }
-WEIR_INLINE lane_float lane_lookup(const float *table, lane_uint index) { return table[index & 15]; }
+WEIR_INLINE lane_float lane_lookup(const float *table, lane_uint index)
+{
+    return table[index & 15];
+}
 #else
 typedef uint32_t      lane_uint __attribute__((ext_vector_type(LANE_WIDTH)));
 typedef uint8_t       lane_bytes __attribute__((ext_vector_type(LANE_WIDTH)));
@@ -305,7 +318,8 @@ WEIR_INLINE float lane_half(const void *p)
 }
 
 /* mask ? a : b in every lane. (The warning: clang takes a vector condition for a scalar one.) */
-_Pragma("clang diagnostic push") _Pragma("clang diagnostic ignored \"-Wconversion\"") WEIR_INLINE lane_float
+_Pragma("clang diagnostic push")
+    _Pragma("clang diagnostic ignored \"-Wconversion\"") WEIR_INLINE lane_float
     lane_select(lane_int mask, lane_float a, lane_float b)
 {
     return mask ? a : b;
@@ -330,14 +344,18 @@ WEIR_INLINE lane_float lane_max(lane_float a, lane_float b) { return lane_select
 /* 2^x with relative error 1e-7, 0 below 2^-125; x <= 127. No conversion that could trap: any bits in, some bits out. */
 WEIR_INLINE lane_float lane_exp2(lane_float x)
 {
-    const float to_integer = 0x1.8p23f; /* adding it rounds to nearest and leaves the integer in the low bits */
+    const float to_integer =
+        0x1.8p23f; /* adding it rounds to nearest and leaves the integer in the low bits */
     union {
         lane_float f;
         lane_int   i;
     } n = { .f = x + to_integer }, y;
     const lane_float f = x - (n.f - to_integer);
     y.f =
-        (((((1.54531634e-4f * f + 1.33908633e-3f) * f + 9.61808302e-3f) * f + 5.55035695e-2f) * f + 2.40226507e-1f) * f + 6.93147182e-1f) *
+        (((((1.54531634e-4f * f + 1.33908633e-3f) * f + 9.61808302e-3f) * f + 5.55035695e-2f) * f +
+          2.40226507e-1f) *
+             f +
+         6.93147182e-1f) *
             f +
         1.0f;
     y.i += n.i << 23;
@@ -347,7 +365,8 @@ WEIR_INLINE lane_float lane_exp2(lane_float x)
 /* ---- scalar functions that `omp simd` loops can vectorise ------------------------------------------------------ */
 WEIR_INLINE float lane_exp(float x)
 {
-    const float to_integer = 0x1.8p23f, log2e = 1.44269504f, ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;
+    const float to_integer = 0x1.8p23f, log2e = 1.44269504f, ln2_high = 0.693359375f,
+                ln2_low = -2.12194440e-4f;
     x = x < -87.0f ? -87.0f : x;
     x = x > 88.0f ? 88.0f : x;
     union {
@@ -356,7 +375,11 @@ WEIR_INLINE float lane_exp(float x)
         uint32_t u;
     } n = { .f = x * log2e + to_integer }, scale;
     const float k = n.f - to_integer, f = (x - k * ln2_high) - k * ln2_low;
-    const float p = ((((1.9875691e-4f * f + 1.3981999e-3f) * f + 8.3334519e-3f) * f + 4.1665796e-2f) * f + 1.6666665e-1f) * f + 0.5f;
+    const float p =
+        ((((1.9875691e-4f * f + 1.3981999e-3f) * f + 8.3334519e-3f) * f + 4.1665796e-2f) * f +
+         1.6666665e-1f) *
+            f +
+        0.5f;
     scale.u = (n.u + 127u) << 23;
     return (p * f * f + f + 1.0f) * scale.f;
 }
@@ -370,7 +393,8 @@ WEIR_INLINE float lane_log(float x)
     const int32_t exponent = (int32_t)(y.u - 0x3F3504F3u) >> 23;
     y.u -= (uint32_t)exponent << 23;
     const float s = (y.f - 1.0f) / (y.f + 1.0f), z = s * s;
-    const float series = (((z * (1.0f / 9.0f) + 1.0f / 7.0f) * z + 0.2f) * z + 1.0f / 3.0f) * z + 1.0f;
+    const float series =
+        (((z * (1.0f / 9.0f) + 1.0f / 7.0f) * z + 0.2f) * z + 1.0f / 3.0f) * z + 1.0f;
     return (float)exponent * 0.69314718f + 2.0f * s * series;
 }
 WEIR_INLINE float lane_sigmoid(float x) { return 1.0f / (1.0f + lane_exp(-x)); }
@@ -379,7 +403,8 @@ WEIR_INLINE float lane_silu(float x) { return x / (1.0f + lane_exp(-x)); }
  * polynomials on [-pi/4, pi/4]. */
 WEIR_INLINE void lane_sine_cosine(float angle, float *sine, float *cosine)
 {
-    const double two_over_pi = 0x1.45f306dc9c883p-1, half_pi_high = 0x1.921fb54442d18p0, half_pi_low = 0x1.1a62633145c07p-54;
+    const double two_over_pi = 0x1.45f306dc9c883p-1, half_pi_high = 0x1.921fb54442d18p0,
+                 half_pi_low = 0x1.1a62633145c07p-54;
     const double to_integer = 0x1.8p52;
     union {
         double  f;
@@ -387,10 +412,13 @@ WEIR_INLINE void lane_sine_cosine(float angle, float *sine, float *cosine)
     } quarter = { .f = (double)angle * two_over_pi + to_integer };
     const double k = quarter.f - to_integer;
     const float  r = (float)(((double)angle - k * half_pi_high) - k * half_pi_low), r2 = r * r;
-    const float  s = r + r * r2 * (-1.6666654611e-1f + r2 * (8.3321608736e-3f + r2 * -1.9515295891e-4f));
-    const float  c = 1.0f + r2 * (-0.5f + r2 * (4.166664568298827e-2f + r2 * (-1.388731625493765e-3f + r2 * 2.443315711809948e-5f)));
-    const bool   swapped = (quarter.i & 1) != 0;
-    const float  sine_of = swapped ? c : s, cosine_of = swapped ? s : c;
+    const float  s =
+        r + r * r2 * (-1.6666654611e-1f + r2 * (8.3321608736e-3f + r2 * -1.9515295891e-4f));
+    const float c =
+        1.0f + r2 * (-0.5f + r2 * (4.166664568298827e-2f +
+                                   r2 * (-1.388731625493765e-3f + r2 * 2.443315711809948e-5f)));
+    const bool  swapped = (quarter.i & 1) != 0;
+    const float sine_of = swapped ? c : s, cosine_of = swapped ? s : c;
     *sine = (quarter.i & 2) != 0 ? -sine_of : sine_of;
     *cosine = ((quarter.i + 1) & 2) != 0 ? -cosine_of : cosine_of;
 }

@@ -6,7 +6,8 @@
 
 #pragma omp declare target
 /* One group by one team; thread `tid` owns elements tid, tid + LANE_THREADS, ...; partial [LANE_THREADS] is shared by the team. */
-WEIR_INLINE void norm_group(float *dst, float *src, const float *add, const float *weight, int64_t dim, float eps, float *partial, int tid)
+WEIR_INLINE void norm_group(float *dst, float *src, const float *add, const float *weight,
+                            int64_t dim, float eps, float *partial, int tid)
 {
     float sum = 0.0f;
     if (add) {
@@ -35,8 +36,9 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
     const float *const weight = args->weight, *const add = args->add;
     const int64_t n_groups = args->n_groups, dim = args->dim, n_units = args->n_rows * n_groups;
     const int64_t dst_stride = args->dst_stride, dst_group_stride = args->dst_group_stride;
-    const int64_t src_stride = args->src_stride, src_group_stride = args->src_group_stride, add_stride = args->add_stride;
-    const float   eps = args->eps;
+    const int64_t src_stride = args->src_stride, src_group_stride = args->src_group_stride,
+                  add_stride = args->add_stride;
+    const float eps = args->eps;
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, dst, src, weight, add)
@@ -45,7 +47,8 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             const int64_t r = u / n_groups, g = u % n_groups;
-            norm_group(dst + r * dst_stride + g * dst_group_stride, src + r * src_stride + g * src_group_stride,
+            norm_group(dst + r * dst_stride + g * dst_group_stride,
+                       src + r * src_stride + g * src_group_stride,
                        add ? add + r * add_stride : NULL, weight, dim, eps, partial, lane_thread());
         }
     }

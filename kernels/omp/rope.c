@@ -8,8 +8,10 @@ enum { PAIRS = 128 }; /* at a time in team memory */
 
 #pragma omp declare target
 /* Pairs [first, first + n) of one row, all heads. sine, cosine [PAIRS] are shared by the team. */
-WEIR_INLINE void rotate(float *row, const float *frequencies, float position, float magnitude, int64_t n_heads, int64_t head_stride,
-                        int64_t half, int64_t first, int64_t n, const bool pairs, float *restrict sine, float *restrict cosine, int tid)
+WEIR_INLINE void rotate(float *row, const float *frequencies, float position, float magnitude,
+                        int64_t n_heads, int64_t head_stride, int64_t half, int64_t first,
+                        int64_t n, const bool pairs, float *restrict sine, float *restrict cosine,
+                        int tid)
 {
     LANES
     for (int64_t i = tid; i < n; i += LANE_THREADS) {
@@ -23,7 +25,8 @@ WEIR_INLINE void rotate(float *row, const float *frequencies, float position, fl
         float *const x = row + h * head_stride;
         LANES
         for (int64_t i = tid; i < n; i += LANE_THREADS) {
-            float *const a = x + (pairs ? 2 * (first + i) : first + i), *const b = pairs ? a + 1 : a + half;
+            float *const a = x + (pairs ? 2 * (first + i) : first + i), *const b = pairs ? a + 1
+                                                                                         : a + half;
             const float u = *a, v = *b;
             *a = u * cosine[i] - v * sine[i];
             *b = v * cosine[i] + u * sine[i];
@@ -40,10 +43,10 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
     float *const         x = args->x;
     const int32_t *const positions = args->positions;
     const float *const   frequencies = args->frequencies;
-    const int64_t        n_rows = args->n_rows, n_heads = args->n_heads, half = args->rotary_dim / 2;
-    const int64_t        row_stride = args->row_stride, head_stride = args->head_stride;
-    const float          magnitude = args->magnitude;
-    const bool           pairs = args->pairing == WEIR_ROPE_PAIRS;
+    const int64_t n_rows = args->n_rows, n_heads = args->n_heads, half = args->rotary_dim / 2;
+    const int64_t row_stride = args->row_stride, head_stride = args->head_stride;
+    const float   magnitude = args->magnitude;
+    const bool    pairs = args->pairing == WEIR_ROPE_PAIRS;
     if (n_rows <= 0) return WEIR_OK;
 
     TEAMS(n_rows, x, positions, frequencies)
@@ -56,9 +59,11 @@ static weir_status WEIR_K(rope)(const weir_kernel_context *context, const void *
                 float *const  row = x + r * row_stride;
                 const float   position = (float)positions[r];
                 if (pairs)
-                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first, n, true, sine, cosine, lane_thread());
+                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first,
+                           n, true, sine, cosine, lane_thread());
                 else
-                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first, n, false, sine, cosine, lane_thread());
+                    rotate(row, frequencies, position, magnitude, n_heads, head_stride, half, first,
+                           n, false, sine, cosine, lane_thread());
             }
         }
     }

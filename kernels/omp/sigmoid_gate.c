@@ -14,9 +14,9 @@ static weir_status WEIR_K(sigmoid_gate)(const weir_kernel_context *context, cons
     const weir_sigmoid_gate_args *const args = op_args;
     float *const                        x = args->x;
     const float *const                  gate = args->gate;
-    const int64_t                       n_heads = args->n_heads, dim = args->dim, n_units = args->n_rows * n_heads;
-    const int64_t                       x_stride = args->x_stride, x_head_stride = args->x_head_stride;
-    const int64_t                       gate_stride = args->gate_stride, gate_head_stride = args->gate_head_stride;
+    const int64_t n_heads = args->n_heads, dim = args->dim, n_units = args->n_rows * n_heads;
+    const int64_t x_stride = args->x_stride, x_head_stride = args->x_head_stride;
+    const int64_t gate_stride = args->gate_stride, gate_head_stride = args->gate_head_stride;
     if (n_units <= 0) return WEIR_OK;
 
     TEAMS(n_units, x, gate)
@@ -24,7 +24,8 @@ static weir_status WEIR_K(sigmoid_gate)(const weir_kernel_context *context, cons
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
             gate_head(x + u / n_heads * x_stride + u % n_heads * x_head_stride,
-                      gate + u / n_heads * gate_stride + u % n_heads * gate_head_stride, dim, lane_thread());
+                      gate + u / n_heads * gate_stride + u % n_heads * gate_head_stride, dim,
+                      lane_thread());
         }
     }
     return WEIR_OK;

@@ -4,7 +4,8 @@
 enum { BLOCK = 1024 }; /* columns per unit, so that one row keeps several threads busy */
 
 #pragma omp declare target
-WEIR_INLINE void multiply_block(float *dst, const float *gate, const float *up, int64_t first, int64_t end, int tid)
+WEIR_INLINE void multiply_block(float *dst, const float *gate, const float *up, int64_t first,
+                                int64_t end, int tid)
 {
     LANES
     for (int64_t i = first + tid; i < end; i += LANE_THREADS) dst[i] = lane_silu(gate[i]) * up[i];
@@ -16,7 +17,8 @@ static weir_status WEIR_K(swiglu)(const weir_kernel_context *context, const void
     const weir_swiglu_args *const args = op_args;
     float *const                  dst = args->dst;
     const float *const gate = args->gate, *const up = args->up;
-    const int64_t dim = args->dim, dst_stride = args->dst_stride, gate_stride = args->gate_stride, up_stride = args->up_stride;
+    const int64_t dim = args->dim, dst_stride = args->dst_stride, gate_stride = args->gate_stride,
+                  up_stride = args->up_stride;
     const int64_t n_blocks = (dim + BLOCK - 1) / BLOCK, n_units = args->n_rows * n_blocks;
     if (n_units <= 0) return WEIR_OK;
 
@@ -24,8 +26,10 @@ static weir_status WEIR_K(swiglu)(const weir_kernel_context *context, const void
     {
         TEAM_LANES
         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) {
-            const int64_t r = u / n_blocks, first = u % n_blocks * BLOCK, end = first + BLOCK < dim ? first + BLOCK : dim;
-            multiply_block(dst + r * dst_stride, gate + r * gate_stride, up + r * up_stride, first, end, lane_thread());
+            const int64_t r = u / n_blocks, first = u % n_blocks * BLOCK,
+                          end = first + BLOCK < dim ? first + BLOCK : dim;
+            multiply_block(dst + r * dst_stride, gate + r * gate_stride, up + r * up_stride, first,
+                           end, lane_thread());
         }
     }
     return WEIR_OK;

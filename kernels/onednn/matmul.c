@@ -19,21 +19,25 @@ static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 /* Results that oneDNN may write in place. */
 static bool is_direct(const weir_matmul_args *args, const weir_matmul_output *output)
 {
-    return !output->accumulate && (output->dst_stride == output->weight->n_out || args->n_rows == 1);
+    return !output->accumulate &&
+           (output->dst_stride == output->weight->n_out || args->n_rows == 1);
 }
 
 static bool is_copied(const weir_matmul_args *args)
 {
-    return args->outputs[0].weight->dtype == WEIR_BF16 || (args->x_stride != args->n_in && args->n_rows > 1) ||
+    return args->outputs[0].weight->dtype == WEIR_BF16 ||
+           (args->x_stride != args->n_in && args->n_rows > 1) ||
            weir_onednn_padded_rows(args->n_rows) != args->n_rows;
 }
 
 static plan make_plan(const weir_matmul_args *args)
 {
-    const size_t n_rows = (size_t)args->n_rows, padded = (size_t)weir_onednn_padded_rows(args->n_rows),
+    const size_t n_rows = (size_t)args->n_rows,
+                 padded = (size_t)weir_onednn_padded_rows(args->n_rows),
                  element = args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4;
     plan p = { .input_offset = WEIR_ONEDNN_SCRATCH };
-    p.product_offset = p.input_offset + (is_copied(args) ? aligned(padded * (size_t)args->n_in * element) : 0);
+    p.product_offset =
+        p.input_offset + (is_copied(args) ? aligned(padded * (size_t)args->n_in * element) : 0);
     size_t widest = 0, widest_copied = 0;
     for (int o = 0; o < args->n_outputs; o++) {
         const size_t n = (size_t)args->outputs[o].weight->n_out;
@@ -52,7 +56,8 @@ static const char *reject_dtype(const weir_matmul_args *args, weir_dtype dtype)
     for (int o = 0; o < args->n_outputs; o++) {
         const weir_weight *weight = args->outputs[o].weight;
         if (weight->layout != WEIR_LAYOUT_ONEDNN) return "weight is not packed by oneDNN";
-        if (weight->dtype != dtype) return dtype == WEIR_BF16 ? "weight is not bf16" : "weight is not f32";
+        if (weight->dtype != dtype)
+            return dtype == WEIR_BF16 ? "weight is not bf16" : "weight is not f32";
         if (weight->n_in != args->n_in) return "n_in differs from the weight's";
     }
     return NULL;
@@ -93,8 +98,10 @@ static void copy_rows(void *dst, const weir_matmul_args *args, weir_share rows)
 
 static void clear_padding(char *input, const weir_matmul_args *args)
 {
-    const size_t row_bytes = (size_t)args->n_in * (args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4);
-    memset(input + (size_t)args->n_rows * row_bytes, 0, (size_t)(weir_onednn_padded_rows(args->n_rows) - args->n_rows) * row_bytes);
+    const size_t row_bytes =
+        (size_t)args->n_in * (args->outputs[0].weight->dtype == WEIR_BF16 ? 2 : 4);
+    memset(input + (size_t)args->n_rows * row_bytes, 0,
+           (size_t)(weir_onednn_padded_rows(args->n_rows) - args->n_rows) * row_bytes);
 }
 
 /* dst (+)= product + bias for one row; product may be dst. */
@@ -109,18 +116,22 @@ static void finish_row(const weir_matmul_output *output, const float *product, i
     }
 }
 
-static void finish_rows(const weir_matmul_output *output, const float *products, int64_t stride, weir_share rows)
+static void finish_rows(const weir_matmul_output *output, const float *products, int64_t stride,
+                        weir_share rows)
 {
-    for (int64_t row = rows.first; row < rows.end; row++) finish_row(output, products + row * stride, row);
+    for (int64_t row = rows.first; row < rows.end; row++)
+        finish_row(output, products + row * stride, row);
 }
 
-static weir_status multiply(const weir_kernel_context *context, const weir_matmul_args *args, const weir_matmul_output *output,
-                            const void *input, float *product, float *spill)
+static weir_status multiply(const weir_kernel_context *context, const weir_matmul_args *args,
+                            const weir_matmul_output *output, const void *input, float *product,
+                            float *spill)
 {
     const int64_t n = output->weight->n_out;
     const bool    direct = is_direct(args, output);
     float        *dst = direct ? output->dst : product;
-    WEIR_TRY(weir_onednn_multiply(output->weight->packed_state, dst, input, args->n_rows, context->scratch, spill, context->n_threads));
+    WEIR_TRY(weir_onednn_multiply(output->weight->packed_state, dst, input, args->n_rows,
+                                  context->scratch, spill, context->n_threads));
     if (direct && !output->bias) return WEIR_OK;
     const int64_t stride = direct ? output->dst_stride : n;
     if (args->n_rows * n <= SERIAL_ELEMENTS) {
@@ -151,14 +162,22 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
         clear_padding(memory + p.input_offset, args);
     }
     for (int o = 0; o < args->n_outputs; o++)
-        WEIR_TRY(multiply(context, args, &args->outputs[o], input, (float *)(memory + p.product_offset),
+        WEIR_TRY(multiply(context, args, &args->outputs[o], input,
+                          (float *)(memory + p.product_offset),
                           padded ? (float *)(memory + p.spill_offset) : NULL));
     return WEIR_OK;
 }
 
 /* The reference does not round activations: bf16 has 8 bits, so a product of unit rows is off by 2^-9 of its norm. */
 const weir_kernel weir_kernel_onednn_matmul_bf16 = {
-    WEIR_OP_MATMUL, WEIR_BACKEND_ONEDNN, "onednn.matmul.bf16", 5e-2, 2e-2, reject_bf16, scratch, run,
+    WEIR_OP_MATMUL,
+    WEIR_BACKEND_ONEDNN,
+    "onednn.matmul.bf16",
+    5e-2,
+    2e-2,
+    reject_bf16,
+    scratch,
+    run,
 };
 const weir_kernel weir_kernel_onednn_matmul_f32 = {
     WEIR_OP_MATMUL, WEIR_BACKEND_ONEDNN, "onednn.matmul.f32", 1e-4, 1e-5, reject_f32, scratch, run,

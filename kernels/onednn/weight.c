@@ -29,7 +29,10 @@ struct weir_onednn_weight {
     entry              entries[ENTRIES]; /* [i] for 2^i rows */
 };
 
-static dnnl_data_type_t data_type(weir_dtype dtype) { return dtype == WEIR_BF16 ? dnnl_bf16 : dnnl_f32; }
+static dnnl_data_type_t data_type(weir_dtype dtype)
+{
+    return dtype == WEIR_BF16 ? dnnl_bf16 : dnnl_f32;
+}
 
 static int64_t padded_columns(weir_dtype dtype, int64_t n_in)
 {
@@ -40,12 +43,14 @@ static int64_t padded_columns(weir_dtype dtype, int64_t n_in)
 static bool describe(dnnl_memory_desc_t *desc, weir_dtype dtype, int64_t n_out, int64_t n_in)
 {
     const dnnl_dims_t dims = { n_in, n_out };
-    return dnnl_memory_desc_init_by_tag(desc, 2, dims, data_type(dtype), dtype == WEIR_BF16 ? dnnl_BA16a64b2a : dnnl_BA16a64b) ==
+    return dnnl_memory_desc_init_by_tag(desc, 2, dims, data_type(dtype),
+                                        dtype == WEIR_BF16 ? dnnl_BA16a64b2a : dnnl_BA16a64b) ==
            dnnl_success;
 }
 
 /* The descriptors of a product with n_rows rows; false when oneDNN has none. The scratchpad is the caller's. */
-static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine, const dnnl_memory_desc_t *weights, dnnl_data_type_t type,
+static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
+                                const dnnl_memory_desc_t *weights, dnnl_data_type_t type,
                                 int64_t n_rows)
 {
     const int64_t         n_in = weights->dims[0], n_out = weights->dims[1];
@@ -53,12 +58,14 @@ static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine
     dnnl_memory_desc_t    src, dst;
     dnnl_matmul_desc_t    matmul;
     dnnl_primitive_attr_t attributes = NULL;
-    bool                  made = dnnl_memory_desc_init_by_tag(&src, 2, src_dims, type, dnnl_ab) == dnnl_success &&
-                dnnl_memory_desc_init_by_tag(&dst, 2, dst_dims, dnnl_f32, dnnl_ab) == dnnl_success &&
-                dnnl_matmul_desc_init(&matmul, &src, weights, NULL, &dst) == dnnl_success &&
-                dnnl_primitive_attr_create(&attributes) == dnnl_success &&
-                dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user) == dnnl_success &&
-                dnnl_primitive_desc_create(out, &matmul, attributes, engine, NULL) == dnnl_success;
+    bool                  made =
+        dnnl_memory_desc_init_by_tag(&src, 2, src_dims, type, dnnl_ab) == dnnl_success &&
+        dnnl_memory_desc_init_by_tag(&dst, 2, dst_dims, dnnl_f32, dnnl_ab) == dnnl_success &&
+        dnnl_matmul_desc_init(&matmul, &src, weights, NULL, &dst) == dnnl_success &&
+        dnnl_primitive_attr_create(&attributes) == dnnl_success &&
+        dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user) ==
+            dnnl_success &&
+        dnnl_primitive_desc_create(out, &matmul, attributes, engine, NULL) == dnnl_success;
     if (attributes) (void)dnnl_primitive_attr_destroy(attributes);
     return made;
 }
@@ -66,7 +73,11 @@ static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine
 static const char *implementation_of(const_dnnl_primitive_desc_t desc)
 {
     const char *text = NULL;
-    return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&text) == dnnl_success && text ? text : "";
+    return dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, (void *)&text) ==
+                       dnnl_success &&
+                   text
+               ? text
+               : "";
 }
 
 /* AMX kernels are left out: oneDNN 2.6 cuts their sums by the number of rows, and a row would have other bits alone than in company.
@@ -79,7 +90,8 @@ static void limit_isa(void)
 }
 
 /* ---- plan ---------------------------------------------------------------------------------------------------- */
-static bool is_packed(dnnl_engine_t engine, const dnnl_memory_desc_t *weights, weir_dtype dtype, int64_t n_rows)
+static bool is_packed(dnnl_engine_t engine, const dnnl_memory_desc_t *weights, weir_dtype dtype,
+                      int64_t n_rows)
 {
     dnnl_primitive_desc_t desc = NULL;
     if (!make_primitive_desc(&desc, engine, weights, data_type(dtype), n_rows)) return false;
@@ -92,8 +104,10 @@ static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in)
 {
     dnnl_engine_t      engine = NULL;
     dnnl_memory_desc_t weights;
-    bool               packed = dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success && describe(&weights, dtype, n_out, n_in);
-    packed = packed && is_packed(engine, &weights, dtype, 1) && is_packed(engine, &weights, dtype, 2) &&
+    bool               packed = dnnl_engine_create(&engine, dnnl_cpu, 0) == dnnl_success &&
+                  describe(&weights, dtype, n_out, n_in);
+    packed = packed && is_packed(engine, &weights, dtype, 1) &&
+             is_packed(engine, &weights, dtype, 2) &&
              is_packed(engine, &weights, dtype, (int64_t)1 << (ENTRIES - 1));
     if (engine) (void)dnnl_engine_destroy(engine);
     return packed;
@@ -101,10 +115,12 @@ static bool has_packed_kernel(weir_dtype dtype, int64_t n_out, int64_t n_in)
 
 weir_status weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int64_t n_in)
 {
-    if (n_out < 1 || n_in < 1 || n_out > INT32_MAX - 64 || n_in > INT32_MAX - 64) return WEIR_EINVAL;
+    if (n_out < 1 || n_in < 1 || n_out > INT32_MAX - 64 || n_in > INT32_MAX - 64)
+        return WEIR_EINVAL;
     limit_isa();
     const int64_t rows = (n_out + WEIR_ONEDNN_PANEL - 1) / WEIR_ONEDNN_PANEL * WEIR_ONEDNN_PANEL;
-    if (!weir_mul_size(bytes, weir_row_bytes(dtype, padded_columns(dtype, n_in)), (size_t)rows)) return WEIR_EINVAL;
+    if (!weir_mul_size(bytes, weir_row_bytes(dtype, padded_columns(dtype, n_in)), (size_t)rows))
+        return WEIR_EINVAL;
     return has_packed_kernel(dtype, n_out, n_in) ? WEIR_OK : WEIR_EUNSUPPORTED;
 }
 
@@ -128,20 +144,24 @@ static void put_blocks_bf16(uint16_t *panel, const float *rows, int64_t first, i
     }
 }
 
-weir_status weir_onednn_pack_panel(void *dst, weir_dtype packed, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in,
-                                   int64_t panel, float *rows)
+weir_status weir_onednn_pack_panel(void *dst, weir_dtype packed, const void *src, weir_dtype dtype,
+                                   int64_t n_out, int64_t n_in, int64_t panel, float *rows)
 {
-    const size_t   row_bytes = weir_row_bytes(dtype, n_in);
-    const int64_t  first = panel * WEIR_ONEDNN_PANEL, left = n_out - first, n_rows = left < WEIR_ONEDNN_PANEL ? left : WEIR_ONEDNN_PANEL;
+    const size_t  row_bytes = weir_row_bytes(dtype, n_in);
+    const int64_t first = panel * WEIR_ONEDNN_PANEL, left = n_out - first,
+                  n_rows = left < WEIR_ONEDNN_PANEL ? left : WEIR_ONEDNN_PANEL;
     const int64_t  columns = padded_columns(packed, n_in);
     const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
     char *const    out = (char *)dst + (size_t)first * weir_row_bytes(packed, columns);
     for (int64_t column = 0; column < columns; column += WEIR_ONEDNN_CHUNK) {
-        const int64_t padded = columns - column < WEIR_ONEDNN_CHUNK ? columns - column : WEIR_ONEDNN_CHUNK;
+        const int64_t padded =
+            columns - column < WEIR_ONEDNN_CHUNK ? columns - column : WEIR_ONEDNN_CHUNK;
         const int64_t n = n_in - column < padded ? n_in - column : padded;
-        if (n < padded || n_rows < WEIR_ONEDNN_PANEL) memset(rows, 0, sizeof(float) * WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK);
+        if (n < padded || n_rows < WEIR_ONEDNN_PANEL)
+            memset(rows, 0, sizeof(float) * WEIR_ONEDNN_PANEL * WEIR_ONEDNN_CHUNK);
         for (int64_t r = 0; r < n_rows; r++) {
-            const uint8_t *const at = source + (size_t)r * row_bytes + weir_row_bytes(dtype, column);
+            const uint8_t *const at =
+                source + (size_t)r * row_bytes + weir_row_bytes(dtype, column);
             WEIR_TRY(weir_k_ref_dequantise_finite(rows + r * WEIR_ONEDNN_CHUNK, at, dtype, n));
         }
         if (packed == WEIR_BF16)
@@ -165,19 +185,23 @@ static void drop_entry(entry *e)
 static bool fill_entry(weir_onednn_weight *weight, entry *e, int64_t n_rows)
 {
     dnnl_primitive_desc_t desc = NULL;
-    if (!make_primitive_desc(&desc, weight->engine, &weight->desc, weight->type, n_rows)) return false;
-    const dnnl_memory_desc_t *scratch = dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
+    if (!make_primitive_desc(&desc, weight->engine, &weight->desc, weight->type, n_rows))
+        return false;
+    const dnnl_memory_desc_t *scratch =
+        dnnl_primitive_desc_query_md(desc, dnnl_query_scratchpad_md, 0);
     if (scratch && dnnl_memory_desc_get_size(scratch) > WEIR_ONEDNN_SCRATCH) {
         (void)dnnl_primitive_desc_destroy(desc);
         return false;
     }
     const dnnl_memory_desc_t *src = dnnl_primitive_desc_query_md(desc, dnnl_query_src_md, 0);
     const dnnl_memory_desc_t *dst = dnnl_primitive_desc_query_md(desc, dnnl_query_dst_md, 0);
-    const bool                filled = dnnl_primitive_create(&e->primitive, desc) == dnnl_success &&
-                        dnnl_memory_create(&e->src, src, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
-                        dnnl_memory_create(&e->dst, dst, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
-                        (!scratch || dnnl_memory_desc_get_size(scratch) == 0 ||
-                         dnnl_memory_create(&e->scratch, scratch, weight->engine, DNNL_MEMORY_NONE) == dnnl_success);
+    const bool                filled =
+        dnnl_primitive_create(&e->primitive, desc) == dnnl_success &&
+        dnnl_memory_create(&e->src, src, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
+        dnnl_memory_create(&e->dst, dst, weight->engine, DNNL_MEMORY_NONE) == dnnl_success &&
+        (!scratch || dnnl_memory_desc_get_size(scratch) == 0 ||
+         dnnl_memory_create(&e->scratch, scratch, weight->engine, DNNL_MEMORY_NONE) ==
+             dnnl_success);
     strncpy(e->implementation, implementation_of(desc), IMPLEMENTATION - 1);
     (void)dnnl_primitive_desc_destroy(desc);
     if (!filled) drop_entry(e);
@@ -201,16 +225,19 @@ static int exponent_of(int64_t n_rows)
     return exponent;
 }
 
-weir_status weir_onednn_open(weir_onednn_weight **out, void *data, size_t bytes, weir_dtype dtype, int64_t n_out, int64_t n_in)
+weir_status weir_onednn_open(weir_onednn_weight **out, void *data, size_t bytes, weir_dtype dtype,
+                             int64_t n_out, int64_t n_in)
 {
     weir_onednn_weight *weight = calloc(1, sizeof *weight);
     if (!weight) return WEIR_ENOMEM;
     weight->n_out = n_out;
     weight->n_in = n_in;
     weight->type = data_type(dtype);
-    if (!describe(&weight->desc, dtype, n_out, n_in) || dnnl_memory_desc_get_size(&weight->desc) != bytes ||
+    if (!describe(&weight->desc, dtype, n_out, n_in) ||
+        dnnl_memory_desc_get_size(&weight->desc) != bytes ||
         dnnl_engine_create(&weight->engine, dnnl_cpu, 0) != dnnl_success ||
-        dnnl_stream_create(&weight->stream, weight->engine, dnnl_stream_default_flags) != dnnl_success ||
+        dnnl_stream_create(&weight->stream, weight->engine, dnnl_stream_default_flags) !=
+            dnnl_success ||
         dnnl_memory_create(&weight->memory, &weight->desc, weight->engine, data) != dnnl_success) {
         weir_onednn_close(weight);
         return WEIR_EDEVICE;
@@ -229,38 +256,48 @@ void weir_onednn_close(weir_onednn_weight *weight)
     free(weight);
 }
 
-static weir_status multiply_rows(weir_onednn_weight *weight, entry *e, float *dst, const void *src, void *scratch)
+static weir_status multiply_rows(weir_onednn_weight *weight, entry *e, float *dst, const void *src,
+                                 void *scratch)
 {
     void *input = (void *)(uintptr_t)src; /* oneDNN only reads it */
-    if (dnnl_memory_set_data_handle(e->src, input) != dnnl_success || dnnl_memory_set_data_handle(e->dst, dst) != dnnl_success ||
+    if (dnnl_memory_set_data_handle(e->src, input) != dnnl_success ||
+        dnnl_memory_set_data_handle(e->dst, dst) != dnnl_success ||
         (e->scratch && dnnl_memory_set_data_handle(e->scratch, scratch) != dnnl_success))
         return WEIR_EDEVICE;
-    const dnnl_exec_arg_t args[] = {
-        { DNNL_ARG_SRC, e->src }, { DNNL_ARG_WEIGHTS, weight->memory }, { DNNL_ARG_DST, e->dst }, { DNNL_ARG_SCRATCHPAD, e->scratch }
-    };
-    if (dnnl_primitive_execute(e->primitive, weight->stream, e->scratch ? 4 : 3, args) != dnnl_success) return WEIR_EDEVICE;
+    const dnnl_exec_arg_t args[] = { { DNNL_ARG_SRC, e->src },
+                                     { DNNL_ARG_WEIGHTS, weight->memory },
+                                     { DNNL_ARG_DST, e->dst },
+                                     { DNNL_ARG_SCRATCHPAD, e->scratch } };
+    if (dnnl_primitive_execute(e->primitive, weight->stream, e->scratch ? 4 : 3, args) !=
+        dnnl_success)
+        return WEIR_EDEVICE;
     return dnnl_stream_wait(weight->stream) == dnnl_success ? WEIR_OK : WEIR_EDEVICE;
 }
 
-weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const void *src, int64_t n_rows, void *scratch, float *spill,
-                                 int32_t n_threads)
+weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const void *src,
+                                 int64_t n_rows, void *scratch, float *spill, int32_t n_threads)
 {
     const size_t  row_bytes = (size_t)weight->n_in * (weight->type == dnnl_bf16 ? 2 : 4);
-    const int64_t tail = n_rows - n_rows % WEIR_ONEDNN_PADDED, padded = weir_onednn_padded_rows(n_rows);
+    const int64_t tail = n_rows - n_rows % WEIR_ONEDNN_PADDED,
+                  padded = weir_onednn_padded_rows(n_rows);
     for (int64_t row = 0; row < padded;) {
         const int     exponent = exponent_of((row < tail ? tail : padded) - row);
         const int64_t end = row + ((int64_t)1 << exponent);
         entry *const  e = find_entry(weight, exponent, n_threads);
         float *const  to = end <= n_rows ? dst + row * weight->n_out : spill;
         if (!e) return WEIR_EDEVICE;
-        WEIR_TRY(multiply_rows(weight, e, to, (const char *)src + (size_t)row * row_bytes, scratch));
-        if (to == spill) memcpy(dst + row * weight->n_out, spill, sizeof(float) * (size_t)((n_rows - row) * weight->n_out));
+        WEIR_TRY(
+            multiply_rows(weight, e, to, (const char *)src + (size_t)row * row_bytes, scratch));
+        if (to == spill)
+            memcpy(dst + row * weight->n_out, spill,
+                   sizeof(float) * (size_t)((n_rows - row) * weight->n_out));
         row = end;
     }
     return WEIR_OK;
 }
 
-const char *weir_onednn_implementation(weir_onednn_weight *weight, int64_t n_rows, int32_t n_threads)
+const char *weir_onednn_implementation(weir_onednn_weight *weight, int64_t n_rows,
+                                       int32_t n_threads)
 {
     const entry *e = find_entry(weight, exponent_of(weir_onednn_padded_rows(n_rows)), n_threads);
     return e ? e->implementation : NULL;

@@ -26,7 +26,10 @@ typedef struct coda_bank {
     bool             *writes; /* [candidates] */
 } coda_bank;
 
-static inline bool coda_passes(const coda_bank *bank, float gate, float least) { return !bank->layer->is_gated || gate >= least; }
+static inline bool coda_passes(const coda_bank *bank, float gate, float least)
+{
+    return !bank->layer->is_gated || gate >= least;
+}
 
 /* 1 / max(|x|, 1e-6) over the low band, or all dimensions, of one head. */
 static inline double coda_inverse_norm(const weir_coda_layer *layer, const float *x, bool is_low)
@@ -38,7 +41,8 @@ static inline double coda_inverse_norm(const weir_coda_layer *layer, const float
 }
 
 /* Mean over the heads of the cosine of a and b [n_values]. */
-static inline float coda_cosine(const weir_coda_layer *layer, const float *a, const float *b, bool is_low)
+static inline float coda_cosine(const weir_coda_layer *layer, const float *a, const float *b,
+                                bool is_low)
 {
     double mean = 0.0;
     for (int64_t h = 0; h < layer->n_kv_heads; h++, a += layer->head_dim, b += layer->head_dim) {
@@ -50,12 +54,18 @@ static inline float coda_cosine(const weir_coda_layer *layer, const float *a, co
     return (float)(mean / (double)layer->n_kv_heads);
 }
 
-static inline int64_t coda_exact_slot(const coda_bank *bank, int64_t i) { return bank->layer->window + i; }
+static inline int64_t coda_exact_slot(const coda_bank *bank, int64_t i)
+{
+    return bank->layer->window + i;
+}
 static inline int64_t coda_summary_slot(const coda_bank *bank, int64_t i)
 {
     return (int64_t)bank->layer->window + bank->layer->n_exact + i;
 }
-static inline void coda_count(coda_bank *bank, weir_coda_count what, int64_t n) { bank->state.head->counts[what] += n; }
+static inline void coda_count(coda_bank *bank, weir_coda_count what, int64_t n)
+{
+    bank->state.head->counts[what] += n;
+}
 
 /* coda_exact.c: one row of a step; the candidates of a block. coda_summary.c: the same. */
 void coda_exact_step(coda_bank *bank);

@@ -16,7 +16,8 @@ static verdict judge(const coda_bank *bank, const float *v, float gate, int64_t 
     verdict                      out = { .passes = coda_passes(bank, gate, layer->exact_gate) };
     for (int64_t i = 0; i < layer->n_exact; i++) {
         const int64_t slot = coda_exact_slot(bank, i);
-        const bool    is_used = weir_coda_is_used(&bank->state, slot), is_open = i < bank->state.head->n_open_exact;
+        const bool    is_used = weir_coda_is_used(&bank->state, slot),
+                   is_open = i < bank->state.head->n_open_exact;
         any = any || (is_used && i < n_looked);
         if (!is_used || !is_open) continue;
         weir_coda_read(layer, &bank->state, WEIR_KV_V, bank->state.rows[slot], bank->old_v);
@@ -55,7 +56,8 @@ static void open_slots(coda_bank *bank, int32_t n)
 {
     weir_coda_head *const head = bank->state.head;
     coda_count(bank, WEIR_CODA_EXACT_OPENED,
-               weir_coda_open_slots(bank->layer, &head->n_open_exact, bank->layer->least_exact, bank->layer->n_exact, head->position, n));
+               weir_coda_open_slots(bank->layer, &head->n_open_exact, bank->layer->least_exact,
+                                    bank->layer->n_exact, head->position, n));
 }
 
 /* ---- one row ---------------------------------------------------------------------------------------------------------- */
@@ -73,7 +75,8 @@ static int64_t slot_for_new(const coda_bank *bank, bool *is_full)
 
 void coda_exact_step(coda_bank *bank)
 {
-    const verdict is = judge(bank, bank->exact.v, bank->exact.gates[0], bank->state.head->n_open_exact);
+    const verdict is =
+        judge(bank, bank->exact.v, bank->exact.gates[0], bank->state.head->n_open_exact);
     bool          is_full = false;
     const int64_t slot = is.is_novel ? slot_for_new(bank, &is_full) : is.best;
     const bool    writes = is.passes && (is.is_novel || (bank->layer->refreshes && is.is_hit));
@@ -93,11 +96,14 @@ void coda_exact_step(coda_bank *bank)
 static int64_t order_slots(coda_bank *bank, int64_t n)
 {
     const weir_coda_layer *const layer = bank->layer;
-    const int64_t                n_open = bank->state.head->n_open_exact, first = -((int64_t)1 << 62);
+    const int64_t n_open = bank->state.head->n_open_exact, first = -((int64_t)1 << 62);
     for (int64_t i = 0; i < layer->n_exact; i++) {
         const bool    is_used = weir_coda_is_used(&bank->state, coda_exact_slot(bank, i));
         const int64_t closed = layer->is_compat ? first : -first;
-        bank->choices[i] = (weir_coda_choice){ i >= n_open ? closed : is_used ? bank->state.used_at[i] : first, (int32_t)i };
+        bank->choices[i] = (weir_coda_choice){ i >= n_open ? closed
+                                               : is_used   ? bank->state.used_at[i]
+                                                           : first,
+                                               (int32_t)i };
     }
     n = n < n_open ? n : n_open;
     if (layer->is_compat)
@@ -117,16 +123,19 @@ static void touch(coda_bank *bank, bool *is_touched, int64_t slot, int64_t posit
 
 void coda_exact_block(coda_bank *bank)
 {
-    const int64_t n_open = bank->state.head->n_open_exact, n_ordered = order_slots(bank, bank->exact.n);
-    int64_t       n_novel = 0;
+    const int64_t n_open = bank->state.head->n_open_exact,
+                  n_ordered = order_slots(bank, bank->exact.n);
+    int64_t n_novel = 0;
     for (int64_t c = 0; c < bank->exact.n; c++) {
-        const verdict is = judge(bank, bank->exact.v + c * bank->n_values, bank->exact.gates[c], bank->layer->n_exact);
+        const verdict is = judge(bank, bank->exact.v + c * bank->n_values, bank->exact.gates[c],
+                                 bank->layer->n_exact);
         const bool    inserts = is.passes && is.is_novel && n_novel < n_open && n_ordered > 0;
         const int64_t rank = n_novel < n_ordered ? n_novel : n_ordered - 1;
         n_novel += is.passes && is.is_novel;
         bank->slot_of[c] = (int32_t)(inserts ? bank->choices[rank].index : is.best);
         bank->writes[c] = inserts || (is.passes && is.is_hit && bank->layer->refreshes);
-        bank->exact.positions[c] = is.passes && (!is.is_novel || inserts) ? bank->exact.positions[c] : -1; /* that touch */
+        bank->exact.positions[c] =
+            is.passes && (!is.is_novel || inserts) ? bank->exact.positions[c] : -1; /* that touch */
         coda_count(bank, WEIR_CODA_GATED_OUT, !is.passes);
         coda_count(bank, WEIR_CODA_HITS, is.is_hit && is.passes);
         coda_count(bank, WEIR_CODA_INSERTS, inserts);
@@ -136,7 +145,8 @@ void coda_exact_block(coda_bank *bank)
         bool is_touched = false, is_written = false;
         for (int64_t c = 0; c < bank->exact.n; c++) {
             if (bank->slot_of[c] != i) continue;
-            if (bank->exact.positions[c] >= 0) touch(bank, &is_touched, i, bank->exact.positions[c]);
+            if (bank->exact.positions[c] >= 0)
+                touch(bank, &is_touched, i, bank->exact.positions[c]);
             is_written = is_written || bank->writes[c];
         }
         if (is_written) blend_in(bank, i);

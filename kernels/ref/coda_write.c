@@ -54,9 +54,12 @@ static size_t lay_out(coda_bank *bank, char *base, int64_t n_rows)
 static bool is_whole(const weir_coda_write_args *args)
 {
     const weir_coda_layer *const layer = args->layer;
-    if (weir_coda_reject(layer) || layer->exact_candidates < 0 || layer->summary_candidates < 0) return false;
+    if (weir_coda_reject(layer) || layer->exact_candidates < 0 || layer->summary_candidates < 0)
+        return false;
     for (int64_t s = 0; s < args->n_segments; s++)
-        if (args->segments[s].n_rows < 0 || (args->segments[s].is_step && args->segments[s].n_rows != 1)) return false;
+        if (args->segments[s].n_rows < 0 ||
+            (args->segments[s].is_step && args->segments[s].n_rows != 1))
+            return false;
     return true;
 }
 
@@ -65,7 +68,8 @@ static size_t scratch(const void *op_args)
     const weir_coda_write_args *const args = op_args;
     int64_t                           n_rows = 1;
     if (!is_whole(args)) return 0;
-    coda_bank bank = { .layer = args->layer, .n_values = args->layer->n_kv_heads * args->layer->head_dim };
+    coda_bank bank = { .layer = args->layer,
+                       .n_values = args->layer->n_kv_heads * args->layer->head_dim };
     for (int64_t s = 0; s < args->n_segments; s++) n_rows = most(n_rows, args->segments[s].n_rows);
     return lay_out(&bank, NULL, n_rows);
 }
@@ -78,13 +82,17 @@ typedef struct new_rows {
 
 static float gate_of(const new_rows *in, int64_t i)
 {
-    return in->args->layer->is_gated ? weir_coda_gate(in->args->gates[(in->first + i) * in->args->gate_stride]) : 1.0f;
+    return in->args->layer->is_gated
+               ? weir_coda_gate(in->args->gates[(in->first + i) * in->args->gate_stride])
+               : 1.0f;
 }
 
 static void put_new(coda_bank *bank, const new_rows *in, int64_t i, int32_t row)
 {
-    weir_coda_put(bank->layer, &bank->state, WEIR_KV_K, row, in->args->k + (in->first + i) * in->args->k_stride);
-    weir_coda_put(bank->layer, &bank->state, WEIR_KV_V, row, in->args->v + (in->first + i) * in->args->v_stride);
+    weir_coda_put(bank->layer, &bank->state, WEIR_KV_K, row,
+                  in->args->k + (in->first + i) * in->args->k_stride);
+    weir_coda_put(bank->layer, &bank->state, WEIR_KV_V, row,
+                  in->args->v + (in->first + i) * in->args->v_stride);
 }
 
 /* Rows of the ring in the order of time to bank->ring, their gates to ring_gates. */
@@ -120,7 +128,9 @@ static void take(coda_bank *bank, const new_rows *in, coda_candidates *to, int64
 static void choose(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64_t n)
 {
     for (int64_t i = 0; i < n_leaving; i++) {
-        const float gate = i < bank->state.head->n_recent ? bank->ring_gates[i] : gate_of(in, i - bank->state.head->n_recent);
+        const float gate = i < bank->state.head->n_recent
+                               ? bank->ring_gates[i]
+                               : gate_of(in, i - bank->state.head->n_recent);
         bank->choices[i] = (weir_coda_choice){ weir_coda_gate_key(gate), (int32_t)i };
     }
     if (bank->layer->is_compat)
@@ -133,8 +143,9 @@ static void choose(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64
 static void find_candidates(coda_bank *bank, const new_rows *in, int64_t n_leaving)
 {
     const weir_coda_layer *const layer = bank->layer;
-    const int64_t                n_exact = layer->n_exact > 0 ? least(layer->exact_candidates, n_leaving) : 0;
-    const int64_t                n_summary = layer->n_summary > 0 ? least(layer->summary_candidates, n_leaving) : 0;
+    const int64_t n_exact = layer->n_exact > 0 ? least(layer->exact_candidates, n_leaving) : 0;
+    const int64_t n_summary =
+        layer->n_summary > 0 ? least(layer->summary_candidates, n_leaving) : 0;
     bank->exact.n = bank->summary.n = 0;
     if (n_exact == 0 && n_summary == 0) return;
     choose(bank, in, n_leaving, most(n_exact, n_summary));
@@ -171,7 +182,8 @@ static void refill(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64
 {
     weir_coda_head *const head = bank->state.head;
     const int64_t         n_old = head->n_recent, n_left = least(n_leaving, n_old);
-    for (int64_t slot = n_old; slot < n_kept; slot++) weir_coda_use(bank->layer, &bank->state, slot);
+    for (int64_t slot = n_old; slot < n_kept; slot++)
+        weir_coda_use(bank->layer, &bank->state, slot);
     for (int64_t i = 0; i < n_left; i++) bank->pool[i] = bank->ring[i];
     for (int64_t i = n_old; i < n_kept; i++) bank->pool[n_left + i - n_old] = bank->state.rows[i];
     int64_t n_taken = 0;
@@ -188,7 +200,8 @@ static void refill(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64
 
 static void block(coda_bank *bank, const new_rows *in)
 {
-    const int64_t total = bank->state.head->n_recent + in->n, n_kept = least(total, bank->layer->window), n_leaving = total - n_kept;
+    const int64_t total = bank->state.head->n_recent + in->n,
+                  n_kept = least(total, bank->layer->window), n_leaving = total - n_kept;
     list_ring(bank);
     coda_count(bank, WEIR_CODA_EVICTIONS, n_leaving);
     if (n_leaving > 0) {
@@ -207,7 +220,8 @@ static weir_status weir_k_ref_coda_write(const weir_kernel_context *context, con
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_coda_segment *const segment = args->segments + s;
         const new_rows                 in = { args, segment->first_row, segment->n_rows };
-        coda_bank                      bank = { .layer = args->layer, .n_values = args->layer->n_kv_heads * args->layer->head_dim };
+        coda_bank                      bank = { .layer = args->layer,
+                                                .n_values = args->layer->n_kv_heads * args->layer->head_dim };
         bank.state = weir_coda_view(args->layer, segment->state);
         (void)lay_out(&bank, context->scratch, most(segment->n_rows, 1));
         if (segment->is_step)
@@ -219,6 +233,8 @@ static weir_status weir_k_ref_coda_write(const weir_kernel_context *context, con
 }
 
 extern const weir_kernel weir_kernel_ref_coda_write;
-const weir_kernel        weir_kernel_ref_coda_write = {
-           .op = WEIR_OP_CODA_WRITE, .backend = WEIR_BACKEND_REF, .name = "ref.coda_write", .scratch = scratch, .run = weir_k_ref_coda_write
-};
+const weir_kernel        weir_kernel_ref_coda_write = { .op = WEIR_OP_CODA_WRITE,
+                                                        .backend = WEIR_BACKEND_REF,
+                                                        .name = "ref.coda_write",
+                                                        .scratch = scratch,
+                                                        .run = weir_k_ref_coda_write };

@@ -6,14 +6,14 @@
 #include "kernels/abi/dequantise.h"
 
 /* One function per plain type: `bits` is the element as it lies in the file. */
-#define PLAIN(name, bits_type, value)                                                                                                      \
-    static void plain_##name(float *restrict dst, const unsigned char *restrict src, int64_t n)                                            \
-    {                                                                                                                                      \
-        for (int64_t i = 0; i < n; i++) {                                                                                                  \
-            bits_type bits;                                                                                                                \
-            memcpy(&bits, src + (size_t)i * sizeof bits, sizeof bits);                                                                     \
-            dst[i] = value;                                                                                                                \
-        }                                                                                                                                  \
+#define PLAIN(name, bits_type, value)                                                              \
+    static void plain_##name(float *restrict dst, const unsigned char *restrict src, int64_t n)    \
+    {                                                                                              \
+        for (int64_t i = 0; i < n; i++) {                                                          \
+            bits_type bits;                                                                        \
+            memcpy(&bits, src + (size_t)i * sizeof bits, sizeof bits);                             \
+            dst[i] = value;                                                                        \
+        }                                                                                          \
     }
 PLAIN(f16, uint16_t, weir_f16_to_f32(bits))
 PLAIN(bf16, uint16_t, weir_bf16_to_f32(bits))
@@ -22,14 +22,14 @@ PLAIN(f8_e4m3, uint8_t, weir_f8_e4m3_to_f32(bits))
 PLAIN(f8_e5m2, uint8_t, weir_f8_e5m2_to_f32(bits))
 
 /* One function per block type; the copy makes an unaligned block addressable. */
-#define BLOCKS(name, elements)                                                                                                             \
-    static void blocks_##name(float *restrict dst, const unsigned char *restrict src, int64_t n)                                           \
-    {                                                                                                                                      \
-        for (int64_t i = 0; i < n / (elements); i++) {                                                                                     \
-            weir_block_##name block;                                                                                                       \
-            memcpy(&block, src + (size_t)i * sizeof block, sizeof block);                                                                  \
-            weir_dequantise_block_##name(dst + i * (elements), &block);                                                                    \
-        }                                                                                                                                  \
+#define BLOCKS(name, elements)                                                                     \
+    static void blocks_##name(float *restrict dst, const unsigned char *restrict src, int64_t n)   \
+    {                                                                                              \
+        for (int64_t i = 0; i < n / (elements); i++) {                                             \
+            weir_block_##name block;                                                               \
+            memcpy(&block, src + (size_t)i * sizeof block, sizeof block);                          \
+            weir_dequantise_block_##name(dst + i * (elements), &block);                            \
+        }                                                                                          \
     }
 BLOCKS(q8_0, 32)
 BLOCKS(q4_0, 32)

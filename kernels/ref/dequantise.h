@@ -12,10 +12,12 @@ extern "C" {
  * dtypes : f32, f16, bf16, f64 (rounded), f8_e4m3, f8_e5m2, every quantised type; EUNSUPPORTED for integers and bool
  * alias  : dst and src must not overlap
  * errors : EINVAL when n is not a multiple of the block */
-WEIR_MUST_CHECK weir_status weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype, int64_t n);
+WEIR_MUST_CHECK weir_status weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype,
+                                                  int64_t n);
 
 /* The same for weights: EFORMAT when one of them is NaN or infinite as f32. */
-WEIR_MUST_CHECK weir_status weir_k_ref_dequantise_finite(float *dst, const void *src, weir_dtype dtype, int64_t n);
+WEIR_MUST_CHECK weir_status weir_k_ref_dequantise_finite(float *dst, const void *src,
+                                                         weir_dtype dtype, int64_t n);
 
 #ifdef __cplusplus
 }

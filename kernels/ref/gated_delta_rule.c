@@ -21,10 +21,13 @@ static double inverse_norm(const float *x, int64_t n)
 
 static ref_token token_of(const weir_gated_delta_rule_args *args, int64_t row, int64_t head)
 {
-    const int64_t k_head = args->tiled_heads ? head % args->n_k_heads : head / (args->n_v_heads / args->n_k_heads);
-    const int64_t at = row * args->qkv_stride + k_head * args->key_dim, gate = row * args->ab_stride + head;
-    const double  x = (double)args->a[gate] + (double)args->dt_bias[head], softplus = x > 20.0 ? x : log1p(exp(x));
-    ref_token     token = { .q = args->q + at, .k = args->k + at, .key_dim = args->key_dim };
+    const int64_t k_head =
+        args->tiled_heads ? head % args->n_k_heads : head / (args->n_v_heads / args->n_k_heads);
+    const int64_t at = row * args->qkv_stride + k_head * args->key_dim,
+                  gate = row * args->ab_stride + head;
+    const double x = (double)args->a[gate] + (double)args->dt_bias[head],
+                 softplus = x > 20.0 ? x : log1p(exp(x));
+    ref_token token = { .q = args->q + at, .k = args->k + at, .key_dim = args->key_dim };
     token.q_scale = inverse_norm(token.q, args->key_dim) / sqrt((double)args->key_dim);
     token.k_scale = inverse_norm(token.k, args->key_dim);
     token.decay = exp((double)args->a_neg[head] * softplus);
@@ -37,21 +40,25 @@ static float step_column(float *state, const ref_token *token, float v)
 {
     double predicted = 0.0, out = 0.0;
     for (int64_t i = 0; i < token->key_dim; i++)
-        predicted += (double)state[i * WEIR_DELTA_LANES] * token->decay * (double)token->k[i] * token->k_scale;
+        predicted += (double)state[i * WEIR_DELTA_LANES] * token->decay * (double)token->k[i] *
+                     token->k_scale;
     const double delta = token->beta * ((double)v - predicted);
     for (int64_t i = 0; i < token->key_dim; i++) {
-        const double updated = (double)state[i * WEIR_DELTA_LANES] * token->decay + (double)token->k[i] * token->k_scale * delta;
+        const double updated = (double)state[i * WEIR_DELTA_LANES] * token->decay +
+                               (double)token->k[i] * token->k_scale * delta;
         state[i * WEIR_DELTA_LANES] = (float)updated;
         out += updated * (double)token->q[i] * token->q_scale;
     }
     return (float)out;
 }
 
-static weir_status weir_k_ref_gated_delta_rule(const weir_kernel_context *context, const void *op_args)
+static weir_status weir_k_ref_gated_delta_rule(const weir_kernel_context *context,
+                                               const void                *op_args)
 {
     const weir_gated_delta_rule_args *const args = op_args;
     (void)context;
-    if (args->n_k_heads <= 0 || args->n_v_heads % args->n_k_heads != 0 || args->key_dim <= 0) return WEIR_EINVAL;
+    if (args->n_k_heads <= 0 || args->n_v_heads % args->n_k_heads != 0 || args->key_dim <= 0)
+        return WEIR_EINVAL;
     const int64_t tiles = (args->value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
     for (int64_t s = 0; s < args->n_segments; s++) {
         const weir_recurrent_segment *const segment = args->segments + s;
@@ -60,9 +67,12 @@ static weir_status weir_k_ref_gated_delta_rule(const weir_kernel_context *contex
                 const ref_token token = token_of(args, row, h);
                 for (int64_t j = 0; j < args->value_dim; j++) {
                     float *const state =
-                        segment->state + (h * tiles + j / WEIR_DELTA_LANES) * args->key_dim * WEIR_DELTA_LANES + j % WEIR_DELTA_LANES;
+                        segment->state +
+                        (h * tiles + j / WEIR_DELTA_LANES) * args->key_dim * WEIR_DELTA_LANES +
+                        j % WEIR_DELTA_LANES;
                     const float v = args->v[row * args->qkv_stride + h * args->value_dim + j];
-                    args->out[(row * args->n_v_heads + h) * args->value_dim + j] = step_column(state, &token, v);
+                    args->out[(row * args->n_v_heads + h) * args->value_dim + j] =
+                        step_column(state, &token, v);
                 }
             }
         }

@@ -9,13 +9,15 @@ static weir_status weir_k_ref_gated_rmsnorm(const weir_kernel_context *context, 
     (void)context;
     if (args->dim <= 0) return WEIR_EINVAL;
     for (int64_t r = 0; r < args->n_rows; r++) {
-        const float *const src = args->src + r * args->dim, *const gate = args->gate + r * args->dim;
+        const float *const src = args->src + r * args->dim, *const gate =
+                                                                args->gate + r * args->dim;
         double sum = 0.0;
         for (int64_t i = 0; i < args->dim; i++) sum += (double)src[i] * (double)src[i];
         const double scale = 1.0 / sqrt(sum / (double)args->dim + (double)args->eps);
         for (int64_t i = 0; i < args->dim; i++) {
             const double silu = (double)gate[i] / (1.0 + exp(-(double)gate[i]));
-            args->dst[r * args->dim + i] = (float)((double)args->weight[i] * (double)src[i] * scale * silu);
+            args->dst[r * args->dim + i] =
+                (float)((double)args->weight[i] * (double)src[i] * scale * silu);
         }
     }
     return WEIR_OK;

@@ -8,10 +8,15 @@ static void load_key(const weir_key_products_args *args, int64_t slot, float *ke
 {
     const weir_kv_segment *const rows = args->rows;
     const int64_t                page = slot / WEIR_PAGE_TOKENS, token = slot % WEIR_PAGE_TOKENS;
-    weir_kv_part                 part = { .format = weir_kv_pair_at((weir_kv_pair){ args->k_format, args->k_format }, args->sinks, page).k,
-                                          .side = WEIR_KV_K,
-                                          .dim = args->key_dim };
-    part.open = rows->open_pages && weir_kv_needs_open(part.format) ? rows->open_pages[page - rows->n_past / WEIR_PAGE_TOKENS] : NULL;
+    weir_kv_part                 part = {
+                        .format =
+            weir_kv_pair_at((weir_kv_pair){ args->k_format, args->k_format }, args->sinks, page).k,
+                        .side = WEIR_KV_K,
+                        .dim = args->key_dim
+    };
+    part.open = rows->open_pages && weir_kv_needs_open(part.format)
+                    ? rows->open_pages[page - rows->n_past / WEIR_PAGE_TOKENS]
+                    : NULL;
     if (part.open) {
         weir_kv_decode_open(&part, token, 1, key, 0);
         return;
@@ -23,7 +28,8 @@ static void load_key(const weir_key_products_args *args, int64_t slot, float *ke
 static double product(const weir_key_products_args *args, int64_t vector, const float *key)
 {
     double sum = 0.0;
-    for (int64_t d = 0; d < args->key_dim; d++) sum += (double)args->vectors[vector * args->key_dim + d] * (double)key[d];
+    for (int64_t d = 0; d < args->key_dim; d++)
+        sum += (double)args->vectors[vector * args->key_dim + d] * (double)key[d];
     for (int64_t f = 0; args->lengths && f < args->n_pairs; f++) {
         const double a = (double)key[args->is_interleaved ? 2 * f : f],
                      b = (double)key[args->is_interleaved ? 2 * f + 1 : f + args->n_pairs];
@@ -41,7 +47,8 @@ static weir_status weir_k_ref_key_products(const weir_kernel_context *context, c
     if (!weir_key_products_is_sound(args)) return WEIR_EINVAL;
     for (int64_t i = 0; i < args->rows->n_rows; i++) {
         load_key(args, args->rows->n_past + i, key);
-        for (int64_t v = 0; v < args->n_vectors; v++) args->out[v * args->out_stride + i] = (float)product(args, v, key);
+        for (int64_t v = 0; v < args->n_vectors; v++)
+            args->out[v * args->out_stride + i] = (float)product(args, v, key);
     }
     return WEIR_OK;
 }

@@ -45,7 +45,8 @@ float weir_kv_float8_scale(weir_kv_format format, const float *x, int64_t n)
     return scale >= smallest_step ? scale : 0.0f;
 }
 
-void weir_kv_float8_encode(weir_kv_format format, uint8_t *codes, float scale, const float *x, int64_t n)
+void weir_kv_float8_encode(weir_kv_format format, uint8_t *codes, float scale, const float *x,
+                           int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         const float t = scale > 0.0f ? weir_kv_finite(x[i]) / scale : 0.0f;
@@ -53,7 +54,8 @@ void weir_kv_float8_encode(weir_kv_format format, uint8_t *codes, float scale, c
     }
 }
 
-void weir_kv_affine_encode(int bits, uint8_t *codes, uint16_t *scale, uint16_t *min, const float *x, int64_t n)
+void weir_kv_affine_encode(int bits, uint8_t *codes, uint16_t *scale, uint16_t *min, const float *x,
+                           int64_t n)
 {
     const float most = (float)((1 << bits) - 1);
     float       low = weir_kv_finite(x[0]), high = low;
@@ -74,7 +76,8 @@ void weir_kv_affine_encode(int bits, uint8_t *codes, uint16_t *scale, uint16_t *
 
 static const float *book_of(int bits)
 {
-    static const float book2[] = { WEIR_KV_BOOK2 }, book3[] = { WEIR_KV_BOOK3 }, book4[] = { WEIR_KV_BOOK4 };
+    static const float book2[] = { WEIR_KV_BOOK2 }, book3[] = { WEIR_KV_BOOK3 },
+                       book4[] = { WEIR_KV_BOOK4 };
     return bits == 2 ? book2 : bits == 3 ? book3 : book4;
 }
 
@@ -96,7 +99,8 @@ void weir_kv_hadamard(float *row, int64_t dim)
     for (int64_t i = 0; i < dim; i++) row[i] *= weir_kv_orthonormal(dim);
 }
 
-void weir_kv_turbo_encode(int bits, uint8_t *codes, uint16_t *scale, const float *x, const float *sign, int64_t dim)
+void weir_kv_turbo_encode(int bits, uint8_t *codes, uint16_t *scale, const float *x,
+                          const float *sign, int64_t dim)
 {
     float  row[WEIR_KV_TURBO_DIM_MAX];
     double squares = 0.0;
@@ -111,7 +115,9 @@ void weir_kv_turbo_encode(int bits, uint8_t *codes, uint16_t *scale, const float
     for (int64_t i = 0; i < dim; i++) {
         const float y = s > 0.0f ? row[i] / s : 0.0f;
         codes[i] = 0;
-        for (int c = 1; c < 1 << bits; c++) codes[i] = (uint8_t)(codes[i] + (y >= (centroid(bits, c - 1) + centroid(bits, c)) * 0.5f));
+        for (int c = 1; c < 1 << bits; c++)
+            codes[i] =
+                (uint8_t)(codes[i] + (y >= (centroid(bits, c - 1) + centroid(bits, c)) * 0.5f));
     }
 }
 
@@ -122,9 +128,12 @@ float weir_kv_value(weir_kv_format format, uint32_t code, float scale, float min
         return format == WEIR_KV_F32   ? weir_f32_from_bits(code)
                : format == WEIR_KV_F16 ? weir_f16_to_f32((uint16_t)code)
                                        : weir_bf16_to_f32((uint16_t)code);
-    case WEIR_KV_BLOCK: return format == WEIR_KV_Q8_0 ? (float)(int8_t)code * scale : ((float)code - 8.0f) * scale;
+    case WEIR_KV_BLOCK:
+        return format == WEIR_KV_Q8_0 ? (float)(int8_t)code * scale : ((float)code - 8.0f) * scale;
     case WEIR_KV_FLOAT8:
-        return (format == WEIR_KV_FP8_E4M3 ? weir_f8_e4m3_to_f32((uint8_t)code) : weir_f8_e5m2_to_f32((uint8_t)code)) * scale;
+        return (format == WEIR_KV_FP8_E4M3 ? weir_f8_e4m3_to_f32((uint8_t)code)
+                                           : weir_f8_e5m2_to_f32((uint8_t)code)) *
+               scale;
     case WEIR_KV_CHANNEL:
     case WEIR_KV_KIVI: return (float)code * scale + min;
     case WEIR_KV_TURBO: return centroid(weir_kv_bits(format), (int)code) * scale;
@@ -165,9 +174,11 @@ static place code_place(const weir_kv_part *part, int64_t token, int64_t d, bool
     if (part->side == WEIR_KV_K) {
         char *const   tile = codes + token / WEIR_TILE_TOKENS * layout.codes_step;
         const int64_t t = token % WEIR_TILE_TOKENS;
-        if (plain) return (place){ tile + (d * WEIR_TILE_TOKENS + t) * bits / 8, bits / 8, 0, bits };
+        if (plain)
+            return (place){ tile + (d * WEIR_TILE_TOKENS + t) * bits / 8, bits / 8, 0, bits };
         const int64_t per = 32 / low, word = high ? weir_kv_words(2, part->dim) + d / 32 : d / per;
-        return (place){ tile + (word * WEIR_TILE_TOKENS + t) * 4, 4, (int)(high ? d % 32 : low * (d % per)), high ? 1 : low };
+        return (place){ tile + (word * WEIR_TILE_TOKENS + t) * 4, 4,
+                        (int)(high ? d % 32 : low * (d % per)), high ? 1 : low };
     }
     char *const row = codes + token * layout.codes_step;
     if (bits >= 8) return (place){ row + d * bits / 8, bits / 8, 0, bits };
@@ -196,7 +207,9 @@ static int64_t scale_index(const weir_kv_part *part, int64_t token, int64_t d)
     const int64_t t = token % WEIR_TILE_TOKENS;
     switch (weir_kv_scheme_of(part->format)) {
     case WEIR_KV_PLAIN: break;
-    case WEIR_KV_BLOCK: return part->side == WEIR_KV_K ? d / WEIR_KV_GROUP * WEIR_TILE_TOKENS + t : d / WEIR_KV_GROUP;
+    case WEIR_KV_BLOCK:
+        return part->side == WEIR_KV_K ? d / WEIR_KV_GROUP * WEIR_TILE_TOKENS + t
+                                       : d / WEIR_KV_GROUP;
     case WEIR_KV_FLOAT8:
     case WEIR_KV_TURBO: return part->side == WEIR_KV_K ? t : 0;
     case WEIR_KV_CHANNEL: return d;
@@ -210,11 +223,15 @@ static place scale_place(const weir_kv_part *part, int64_t token, int64_t d, boo
     const weir_kv_layout layout = weir_kv_layout_of(part->format, part->side, part->dim);
     const int            bytes = weir_kv_scheme_of(part->format) == WEIR_KV_FLOAT8 ? 4 : 2;
     const int64_t        unit = part->side == WEIR_KV_K ? token / WEIR_TILE_TOKENS : token;
-    char *const array = (char *)part->coded + (min ? layout.mins + unit * layout.mins_step : layout.scales + unit * layout.scales_step);
+    char *const          array = (char *)part->coded + (min ? layout.mins + unit * layout.mins_step
+                                                            : layout.scales + unit * layout.scales_step);
     return (place){ array + scale_index(part, token, d) * bytes, bytes, 0, 8 * bytes };
 }
 
-static float scale_value(place p) { return p.n_bytes == 4 ? weir_f32_from_bits(get(p)) : weir_f16_to_f32((uint16_t)get(p)); }
+static float scale_value(place p)
+{
+    return p.n_bytes == 4 ? weir_f32_from_bits(get(p)) : weir_f16_to_f32((uint16_t)get(p));
+}
 
 /* ---- rows --------------------------------------------------------------------------------------------------------------- */
 static void encode_plain(const weir_kv_part *part, int64_t token, const float *x)
@@ -254,17 +271,22 @@ static void encode_whole(const weir_kv_part *part, int64_t token, const float *x
     for (int64_t d = 0; d < part->dim; d++) put_code(part, token, d, codes[d]);
 }
 
-static weir_kv_part open_part(const weir_kv_part *part) { return (weir_kv_part){ WEIR_KV_F16, part->side, part->dim, part->open, NULL }; }
+static weir_kv_part open_part(const weir_kv_part *part)
+{
+    return (weir_kv_part){ WEIR_KV_F16, part->side, part->dim, part->open, NULL };
+}
 
 /* A group of values that share scale and minimum: `n` of them from (token, d) on, along tokens or along dims. */
-static void close_group(const weir_kv_part *part, int64_t token, int64_t d, int64_t n, bool along_tokens)
+static void close_group(const weir_kv_part *part, int64_t token, int64_t d, int64_t n,
+                        bool along_tokens)
 {
     const weir_kv_part open = open_part(part);
     float              x[WEIR_PAGE_TOKENS];
     uint8_t            codes[WEIR_PAGE_TOKENS];
     uint16_t           scale, min;
     for (int64_t i = 0; i < n; i++)
-        x[i] = weir_f16_to_f32((uint16_t)(along_tokens ? get_code(&open, token + i, d) : get_code(&open, token, d + i)));
+        x[i] = weir_f16_to_f32((uint16_t)(along_tokens ? get_code(&open, token + i, d)
+                                                       : get_code(&open, token, d + i)));
     weir_kv_affine_encode(weir_kv_bits(part->format), codes, &scale, &min, x, n);
     put(scale_place(part, token, d, false), scale);
     put(scale_place(part, token, d, true), min);
@@ -278,10 +300,12 @@ static void close_group(const weir_kv_part *part, int64_t token, int64_t d, int6
 
 static void close_part(const weir_kv_part *part)
 {
-    const bool    channel = weir_kv_scheme_of(part->format) == WEIR_KV_CHANNEL, along_tokens = channel || part->side == WEIR_KV_K;
+    const bool channel = weir_kv_scheme_of(part->format) == WEIR_KV_CHANNEL,
+               along_tokens = channel || part->side == WEIR_KV_K;
     const int64_t n = channel ? WEIR_PAGE_TOKENS : WEIR_KV_GROUP;
     for (int64_t token = 0; token < WEIR_PAGE_TOKENS; token += along_tokens ? n : 1)
-        for (int64_t d = 0; d < part->dim; d += along_tokens ? 1 : n) close_group(part, token, d, n, along_tokens);
+        for (int64_t d = 0; d < part->dim; d += along_tokens ? 1 : n)
+            close_group(part, token, d, n, along_tokens);
 }
 
 static void encode_row(const weir_kv_part *part, int64_t token, const float *x)
@@ -295,23 +319,30 @@ static void encode_row(const weir_kv_part *part, int64_t token, const float *x)
     case WEIR_KV_KIVI: break;
     }
     const weir_kv_part open = open_part(part);
-    for (int64_t d = 0; d < part->dim; d++) put_code(&open, token, d, weir_f16_from_f32(weir_kv_finite(x[d])));
+    for (int64_t d = 0; d < part->dim; d++)
+        put_code(&open, token, d, weir_f16_from_f32(weir_kv_finite(x[d])));
     if (token == WEIR_PAGE_TOKENS - 1) close_part(part);
 }
 
-void weir_kv_encode_rows(const weir_kv_part *part, int64_t first, int64_t n, const float *rows, int64_t stride)
+void weir_kv_encode_rows(const weir_kv_part *part, int64_t first, int64_t n, const float *rows,
+                         int64_t stride)
 {
     for (int64_t i = 0; i < n; i++) encode_row(part, first + i, rows + i * stride);
 }
 
-void weir_kv_decode_rows(const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride, bool rotated)
+void weir_kv_decode_rows(const weir_kv_part *part, int64_t first, int64_t n, float *rows,
+                         int64_t stride, bool rotated)
 {
     const weir_kv_scheme scheme = weir_kv_scheme_of(part->format);
     for (int64_t i = 0; i < n; i++) {
         float *const row = rows + i * stride;
         for (int64_t d = 0; d < part->dim; d++) {
-            const float scale = scheme == WEIR_KV_PLAIN ? 1.0f : scale_value(scale_place(part, first + i, d, false));
-            const float min = weir_kv_needs_open(part->format) ? scale_value(scale_place(part, first + i, d, true)) : 0.0f;
+            const float scale = scheme == WEIR_KV_PLAIN
+                                    ? 1.0f
+                                    : scale_value(scale_place(part, first + i, d, false));
+            const float min = weir_kv_needs_open(part->format)
+                                  ? scale_value(scale_place(part, first + i, d, true))
+                                  : 0.0f;
             row[d] = weir_kv_value(part->format, get_code(part, first + i, d), scale, min);
         }
         if (scheme != WEIR_KV_TURBO || rotated) continue;
@@ -320,7 +351,8 @@ void weir_kv_decode_rows(const weir_kv_part *part, int64_t first, int64_t n, flo
     }
 }
 
-void weir_kv_decode_open(const weir_kv_part *part, int64_t first, int64_t n, float *rows, int64_t stride)
+void weir_kv_decode_open(const weir_kv_part *part, int64_t first, int64_t n, float *rows,
+                         int64_t stride)
 {
     const weir_kv_part open = open_part(part);
     weir_kv_decode_rows(&open, first, n, rows, stride, false);

@@ -28,17 +28,21 @@ static void put(const weir_matmul_output *output, int64_t row, int64_t column, d
     *dst = (float)(output->accumulate ? (double)*dst + biased : biased);
 }
 
-static weir_status expand(float *values, const weir_weight *weight, int64_t row, int64_t column, int64_t count)
+static weir_status expand(float *values, const weir_weight *weight, int64_t row, int64_t column,
+                          int64_t count)
 {
     if (weight->layout == WEIR_LAYOUT_DENSE) {
         for (int64_t i = 0; i < count; i++) values[i] = weir_dense_element(weight, row, column + i);
         return WEIR_OK;
     }
-    const uint8_t *from = (const uint8_t *)weight->data + (size_t)row * weir_row_bytes(weight->dtype, weight->n_in);
-    return weir_k_ref_dequantise(values, from + weir_row_bytes(weight->dtype, column), weight->dtype, count);
+    const uint8_t *from =
+        (const uint8_t *)weight->data + (size_t)row * weir_row_bytes(weight->dtype, weight->n_in);
+    return weir_k_ref_dequantise(values, from + weir_row_bytes(weight->dtype, column),
+                                 weight->dtype, count);
 }
 
-static weir_status multiply_rows(const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows)
+static weir_status multiply_rows(const weir_matmul_args *args, const weir_matmul_output *output,
+                                 int64_t first, int64_t rows)
 {
     const weir_weight *weight = output->weight;
     for (int64_t n = 0; n < weight->n_out; n++) {
@@ -49,23 +53,25 @@ static weir_status multiply_rows(const weir_matmul_args *args, const weir_matmul
             WEIR_TRY(expand(values, weight, n, column, count));
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t i = 0; i < count; i++)
-                    sums[r] += (double)values[i] * (double)args->x[(first + r) * args->x_stride + column + i];
+                    sums[r] += (double)values[i] *
+                               (double)args->x[(first + r) * args->x_stride + column + i];
         }
         for (int64_t r = 0; r < rows; r++) put(output, first + r, n, sums[r]);
     }
     return WEIR_OK;
 }
 
-static void multiply_tiles(const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows,
-                           const quantised_group *groups)
+static void multiply_tiles(const weir_matmul_args *args, const weir_matmul_output *output,
+                           int64_t first, int64_t rows, const quantised_group *groups)
 {
     const int64_t n_groups = args->n_in / WEIR_TILE_GROUP;
     for (int64_t n = 0; n < output->weight->n_out; n++) {
         double sums[ROWS] = { 0 };
         for (int64_t g = 0; g < n_groups; g++) {
             for (int i = 0; i < WEIR_TILE_GROUP; i++) {
-                const weir_tile_element e = weir_tiles_element(output->weight, n, g * WEIR_TILE_GROUP + i);
-                const double            value = (double)e.scale * (double)e.code + (double)e.minimum;
+                const weir_tile_element e =
+                    weir_tiles_element(output->weight, n, g * WEIR_TILE_GROUP + i);
+                const double value = (double)e.scale * (double)e.code + (double)e.minimum;
                 for (int64_t r = 0; r < rows; r++) {
                     const quantised_group *group = &groups[(first + r) * n_groups + g];
                     sums[r] += value * (double)group->codes[i] * (double)group->scale;
@@ -79,12 +85,14 @@ static void multiply_tiles(const weir_matmul_args *args, const weir_matmul_outpu
 static float f16_factor(const float *x, int64_t n)
 {
     float greatest = 0;
-    for (int64_t i = 0; i < n; i++) greatest = isnan(x[i]) || fabsf(x[i]) > greatest ? fabsf(x[i]) : greatest;
+    for (int64_t i = 0; i < n; i++)
+        greatest = isnan(x[i]) || fabsf(x[i]) > greatest ? fabsf(x[i]) : greatest;
     return weir_cuda_f16_factor(greatest);
 }
 
 /* An activation as a GPU multiplies it by weights of that type. */
-static double rounded(weir_dtype kept, const weir_matmul_args *args, const quantised_group *groups, int64_t row, int64_t i, float factor)
+static double rounded(weir_dtype kept, const weir_matmul_args *args, const quantised_group *groups,
+                      int64_t row, int64_t i, float factor)
 {
     const float x = args->x[row * args->x_stride + i];
     switch (kept) {
@@ -93,22 +101,26 @@ static double rounded(weir_dtype kept, const weir_matmul_args *args, const quant
     case WEIR_F16: return (double)weir_f16_to_f32(weir_f16_from_f32(x * factor)) / (double)factor;
     default: break;
     }
-    const quantised_group *const group = &groups[row * (args->n_in / WEIR_TILE_GROUP) + i / WEIR_TILE_GROUP];
+    const quantised_group *const group =
+        &groups[row * (args->n_in / WEIR_TILE_GROUP) + i / WEIR_TILE_GROUP];
     return (double)group->codes[i % WEIR_TILE_GROUP] * (double)group->scale;
 }
 
-static void multiply_cuda(const weir_matmul_args *args, const weir_matmul_output *output, int64_t first, int64_t rows,
-                          const quantised_group *groups)
+static void multiply_cuda(const weir_matmul_args *args, const weir_matmul_output *output,
+                          int64_t first, int64_t rows, const quantised_group *groups)
 {
     const weir_dtype kept = output->weight->dtype;
     float            factors[ROWS];
     for (int64_t r = 0; r < rows; r++)
-        factors[r] = kept == WEIR_F16 ? f16_factor(args->x + (first + r) * args->x_stride, args->n_in) : 1.0f;
+        factors[r] = kept == WEIR_F16
+                         ? f16_factor(args->x + (first + r) * args->x_stride, args->n_in)
+                         : 1.0f;
     for (int64_t n = 0; n < output->weight->n_out; n++) {
         double sums[ROWS] = { 0 };
         for (int64_t i = 0; i < args->n_in; i++) {
             const double value = weir_cuda_element(output->weight, n, i);
-            for (int64_t r = 0; r < rows; r++) sums[r] += value * rounded(kept, args, groups, first + r, i, factors[r]);
+            for (int64_t r = 0; r < rows; r++)
+                sums[r] += value * rounded(kept, args, groups, first + r, i, factors[r]);
         }
         for (int64_t r = 0; r < rows; r++) put(output, first + r, n, sums[r]);
     }
@@ -119,7 +131,8 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     const weir_matmul_args *args = op_args;
     (void)caps;
     for (int o = 0; o < args->n_outputs; o++)
-        if (args->outputs[o].weight->layout == WEIR_LAYOUT_ONEDNN) return "weight is packed by oneDNN";
+        if (args->outputs[o].weight->layout == WEIR_LAYOUT_ONEDNN)
+            return "weight is packed by oneDNN";
     return NULL;
 }
 
@@ -135,11 +148,15 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
     const weir_matmul_args *args = op_args;
     const int64_t           n_groups = args->n_in / WEIR_TILE_GROUP;
     quantised_group        *groups = context->scratch;
-    if (args->n_outputs < 0 || args->n_outputs > WEIR_MATMUL_OUTPUTS || context->scratch_bytes < scratch(args)) return WEIR_EINVAL;
+    if (args->n_outputs < 0 || args->n_outputs > WEIR_MATMUL_OUTPUTS ||
+        context->scratch_bytes < scratch(args))
+        return WEIR_EINVAL;
     for (int64_t row = 0; row < args->n_rows; row++)
         for (int64_t g = 0; g < n_groups; g++) {
             quantised_group *to = &groups[row * n_groups + g];
-            to->scale = weir_activation_quantise(to->codes, args->x + row * args->x_stride + g * WEIR_TILE_GROUP).scale;
+            to->scale = weir_activation_quantise(to->codes, args->x + row * args->x_stride +
+                                                                g * WEIR_TILE_GROUP)
+                            .scale;
         }
     for (int o = 0; o < args->n_outputs; o++) {
         if (args->outputs[o].weight->n_in != args->n_in) return WEIR_EINVAL;

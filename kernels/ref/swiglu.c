@@ -9,7 +9,8 @@ static weir_status weir_k_ref_swiglu(const weir_kernel_context *context, const v
     (void)context;
     for (int64_t r = 0; r < args->n_rows; r++) {
         for (int64_t i = 0; i < args->dim; i++) {
-            const double gate = (double)args->gate[r * args->gate_stride + i], up = (double)args->up[r * args->up_stride + i];
+            const double gate = (double)args->gate[r * args->gate_stride + i],
+                         up = (double)args->up[r * args->up_stride + i];
             args->dst[r * args->dst_stride + i] = (float)(gate / (1.0 + exp(-gate)) * up);
         }
     }

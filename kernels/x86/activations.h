@@ -15,7 +15,8 @@ typedef struct weir_activation_group {
 
 /* scale = amax / 127, code = round to nearest even of x * (127 / amax). amax below 2^-100 gives zeros (127 / amax must not overflow);
  * a group with an infinity or NaN gets a NaN scale and zero codes, so that the row's outputs are NaN. */
-LANES_INLINE weir_activation_group weir_activation_quantise(int8_t codes[WEIR_TILE_GROUP], const float *x)
+LANES_INLINE weir_activation_group weir_activation_quantise(int8_t       codes[WEIR_TILE_GROUP],
+                                                            const float *x)
 {
     const int32_t bits = lanes_magnitude(x);
     float         amax;

@@ -10,12 +10,12 @@ extern "C" {
 #define WEIR_TILES_ATOL 1e-3
 #define WEIR_TILES_RTOL 1e-4
 
-extern const weir_kernel weir_kernel_x86_matmul_tiles_amx;  /* AMX-INT8, for many rows */
+extern const weir_kernel weir_kernel_x86_matmul_tiles_amx; /* AMX-INT8, for many rows */
 extern const weir_kernel weir_kernel_x86_matmul_tiles_vnni; /* AVX-512 VNNI       */
-extern const weir_kernel weir_kernel_x86_matmul_tiles_v3;   /* AVX2, FMA, F16C    */
-extern const weir_kernel weir_kernel_x86_matmul_tiles_v2;   /* plain C, any x86-64 */
-extern const weir_kernel weir_kernel_x86_matmul_dense_v3;   /* AVX2, FMA, F16C    */
-extern const weir_kernel weir_kernel_x86_matmul_dense_v2;   /* SSE, any x86-64    */
+extern const weir_kernel weir_kernel_x86_matmul_tiles_v3; /* AVX2, FMA, F16C    */
+extern const weir_kernel weir_kernel_x86_matmul_tiles_v2; /* plain C, any x86-64 */
+extern const weir_kernel weir_kernel_x86_matmul_dense_v3; /* AVX2, FMA, F16C    */
+extern const weir_kernel weir_kernel_x86_matmul_dense_v2; /* SSE, any x86-64    */
 
 #ifdef __cplusplus
 }

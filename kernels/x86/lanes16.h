@@ -22,15 +22,27 @@ LANES_INLINE lanes_int   lanes_int_all(int32_t x) { return _mm512_set1_epi32(x);
 LANES_INLINE lanes_float lanes_all(float x) { return _mm512_set1_ps(x); }
 LANES_INLINE lanes_float lanes_zero(void) { return _mm512_setzero_ps(); }
 LANES_INLINE lanes_float lanes_from_int(lanes_int x) { return _mm512_cvtepi32_ps(x); }
-LANES_INLINE lanes_float lanes_from_half(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_load_si256((const void *)p)); }
+LANES_INLINE lanes_float lanes_from_half(const uint8_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_load_si256((const void *)p));
+}
 LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b) { return _mm512_mul_ps(a, b); }
-LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c) { return _mm512_fmadd_ps(a, b, c); }
+LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 LANES_INLINE lanes_float lanes_add(lanes_float a, lanes_float b) { return _mm512_add_ps(a, b); }
 LANES_INLINE lanes_float lanes_load(const float *p) { return _mm512_loadu_ps(p); }
 LANES_INLINE void        lanes_store(float *p, lanes_float x) { _mm512_storeu_ps(p, x); }
 LANES_INLINE lanes_codes lanes_codes_load(const uint8_t *p) { return _mm512_load_si512(p); }
-LANES_INLINE lanes_codes lanes_codes_low(lanes_codes c) { return _mm512_and_si512(c, _mm512_set1_epi8(15)); }
-LANES_INLINE lanes_codes lanes_codes_high(lanes_codes c) { return lanes_codes_low(_mm512_srli_epi16(c, 4)); }
+LANES_INLINE lanes_codes lanes_codes_low(lanes_codes c)
+{
+    return _mm512_and_si512(c, _mm512_set1_epi8(15));
+}
+LANES_INLINE lanes_codes lanes_codes_high(lanes_codes c)
+{
+    return lanes_codes_low(_mm512_srli_epi16(c, 4));
+}
 LANES_INLINE lanes_codes lanes_codes_table(lanes_codes c, const uint8_t table[16])
 {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)table)), c);
@@ -41,17 +53,23 @@ LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
     memcpy(&four, p, sizeof four);
     return _mm512_set1_epi32(four);
 }
-LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x) { return _mm512_dpbusd_epi32(sum, c, x); }
+LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
+{
+    return _mm512_dpbusd_epi32(sum, c, x);
+}
 /* Nothing is moved over this point: without it the compiler loads the operands of the next sums early and spills the accumulators. */
 LANES_INLINE void    lanes_pin(lanes_int *x) { __asm__ volatile("" : "+v"(*x) : : "memory"); }
 LANES_INLINE int32_t lanes_magnitude(const float *x)
 {
-    const __m512i mask = _mm512_set1_epi32(0x7fffffff), low = _mm512_and_si512(_mm512_loadu_si512(x), mask);
-    return _mm512_reduce_max_epi32(_mm512_max_epi32(low, _mm512_and_si512(_mm512_loadu_si512(x + 16), mask)));
+    const __m512i mask = _mm512_set1_epi32(0x7fffffff),
+                  low = _mm512_and_si512(_mm512_loadu_si512(x), mask);
+    return _mm512_reduce_max_epi32(
+        _mm512_max_epi32(low, _mm512_and_si512(_mm512_loadu_si512(x + 16), mask)));
 }
 LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
 {
-    const __m512i wide = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(factor)));
+    const __m512i wide =
+        _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(factor)));
     _mm_storeu_si128((void *)codes, _mm512_cvtepi32_epi8(wide));
     return _mm512_reduce_add_epi32(wide);
 }
@@ -72,13 +90,23 @@ typedef struct lanes_input {
     __m256i even, odd;
 } lanes_input; /* s16: activations 0 and 2, 1 and 3, repeated */
 
-LANES_INLINE lanes_int   lanes_int_all(int32_t x) { return (lanes_int){ { _mm256_set1_epi32(x), _mm256_set1_epi32(x) } }; }
-LANES_INLINE lanes_float lanes_all(float x) { return (lanes_float){ { _mm256_set1_ps(x), _mm256_set1_ps(x) } }; }
+LANES_INLINE lanes_int lanes_int_all(int32_t x)
+{
+    return (lanes_int){ { _mm256_set1_epi32(x), _mm256_set1_epi32(x) } };
+}
+LANES_INLINE lanes_float lanes_all(float x)
+{
+    return (lanes_float){ { _mm256_set1_ps(x), _mm256_set1_ps(x) } };
+}
 LANES_INLINE lanes_float lanes_zero(void) { return lanes_all(0.0f); }
-LANES_INLINE lanes_float lanes_from_int(lanes_int x) { return (lanes_float){ { _mm256_cvtepi32_ps(x.v[0]), _mm256_cvtepi32_ps(x.v[1]) } }; }
+LANES_INLINE lanes_float lanes_from_int(lanes_int x)
+{
+    return (lanes_float){ { _mm256_cvtepi32_ps(x.v[0]), _mm256_cvtepi32_ps(x.v[1]) } };
+}
 LANES_INLINE lanes_float lanes_from_half(const uint8_t *p)
 {
-    return (lanes_float){ { _mm256_cvtph_ps(_mm_load_si128((const void *)p)), _mm256_cvtph_ps(_mm_load_si128((const void *)(p + 16))) } };
+    return (lanes_float){ { _mm256_cvtph_ps(_mm_load_si128((const void *)p)),
+                            _mm256_cvtph_ps(_mm_load_si128((const void *)(p + 16))) } };
 }
 LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b)
 {
@@ -86,21 +114,26 @@ LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b)
 }
 LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
 {
-    return (lanes_float){ { _mm256_fmadd_ps(a.v[0], b.v[0], c.v[0]), _mm256_fmadd_ps(a.v[1], b.v[1], c.v[1]) } };
+    return (lanes_float){ { _mm256_fmadd_ps(a.v[0], b.v[0], c.v[0]),
+                            _mm256_fmadd_ps(a.v[1], b.v[1], c.v[1]) } };
 }
 LANES_INLINE lanes_float lanes_add(lanes_float a, lanes_float b)
 {
     return (lanes_float){ { _mm256_add_ps(a.v[0], b.v[0]), _mm256_add_ps(a.v[1], b.v[1]) } };
 }
-LANES_INLINE lanes_float lanes_load(const float *p) { return (lanes_float){ { _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) } }; }
-LANES_INLINE void        lanes_store(float *p, lanes_float x)
+LANES_INLINE lanes_float lanes_load(const float *p)
+{
+    return (lanes_float){ { _mm256_loadu_ps(p), _mm256_loadu_ps(p + 8) } };
+}
+LANES_INLINE void lanes_store(float *p, lanes_float x)
 {
     _mm256_storeu_ps(p, x.v[0]);
     _mm256_storeu_ps(p + 8, x.v[1]);
 }
 LANES_INLINE lanes_codes lanes_codes_load(const uint8_t *p)
 {
-    return (lanes_codes){ { _mm256_load_si256((const void *)p), _mm256_load_si256((const void *)(p + 32)) } };
+    return (lanes_codes){ { _mm256_load_si256((const void *)p),
+                            _mm256_load_si256((const void *)(p + 32)) } };
 }
 LANES_INLINE lanes_codes lanes_codes_low(lanes_codes c)
 {
@@ -109,12 +142,14 @@ LANES_INLINE lanes_codes lanes_codes_low(lanes_codes c)
 }
 LANES_INLINE lanes_codes lanes_codes_high(lanes_codes c)
 {
-    return lanes_codes_low((lanes_codes){ { _mm256_srli_epi16(c.v[0], 4), _mm256_srli_epi16(c.v[1], 4) } });
+    return lanes_codes_low(
+        (lanes_codes){ { _mm256_srli_epi16(c.v[0], 4), _mm256_srli_epi16(c.v[1], 4) } });
 }
 LANES_INLINE lanes_codes lanes_codes_table(lanes_codes c, const uint8_t table[16])
 {
     const __m256i values = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)table));
-    return (lanes_codes){ { _mm256_shuffle_epi8(values, c.v[0]), _mm256_shuffle_epi8(values, c.v[1]) } };
+    return (lanes_codes){ { _mm256_shuffle_epi8(values, c.v[0]),
+                            _mm256_shuffle_epi8(values, c.v[1]) } };
 }
 LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
 {
@@ -127,17 +162,24 @@ LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
 LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
 {
     for (int h = 0; h < 2; h++) {
-        const __m256i even = _mm256_and_si256(c.v[h], _mm256_set1_epi16(255)), odd = _mm256_srli_epi16(c.v[h], 8);
-        sum.v[h] = _mm256_add_epi32(sum.v[h], _mm256_add_epi32(_mm256_madd_epi16(even, x.even), _mm256_madd_epi16(odd, x.odd)));
+        const __m256i even = _mm256_and_si256(c.v[h], _mm256_set1_epi16(255)),
+                      odd = _mm256_srli_epi16(c.v[h], 8);
+        sum.v[h] = _mm256_add_epi32(sum.v[h], _mm256_add_epi32(_mm256_madd_epi16(even, x.even),
+                                                               _mm256_madd_epi16(odd, x.odd)));
     }
     return sum;
 }
-LANES_INLINE void    lanes_pin(lanes_int *x) { __asm__ volatile("" : "+x"(x->v[0]), "+x"(x->v[1]) : : "memory"); }
+LANES_INLINE void lanes_pin(lanes_int *x)
+{
+    __asm__ volatile("" : "+x"(x->v[0]), "+x"(x->v[1]) : : "memory");
+}
 LANES_INLINE int32_t lanes_magnitude(const float *x)
 {
     const __m256i mask = _mm256_set1_epi32(0x7fffffff);
     __m256i       most = _mm256_and_si256(_mm256_loadu_si256((const void *)x), mask);
-    for (int i = 8; i < 32; i += 8) most = _mm256_max_epi32(most, _mm256_and_si256(_mm256_loadu_si256((const void *)(x + i)), mask));
+    for (int i = 8; i < 32; i += 8)
+        most = _mm256_max_epi32(most,
+                                _mm256_and_si256(_mm256_loadu_si256((const void *)(x + i)), mask));
     __m128i m = _mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
     m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
     return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
@@ -146,9 +188,12 @@ LANES_INLINE int32_t lanes_quantise(int8_t *codes, const float *x, float factor)
 {
     const __m256  f = _mm256_set1_ps(factor);
     const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x), f));
-    const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), f)), both = _mm256_add_epi32(low, high);
-    const __m128i l = _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
-    const __m128i h = _mm_packs_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
+    const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_loadu_ps(x + 8), f)),
+                  both = _mm256_add_epi32(low, high);
+    const __m128i l =
+        _mm_packs_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1));
+    const __m128i h =
+        _mm_packs_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1));
     _mm_storeu_si128((void *)codes, _mm_packs_epi16(l, h));
     __m128i sum = _mm_add_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
     sum = _mm_add_epi32(sum, _mm_shuffle_epi32(sum, 0x4e));
@@ -208,12 +253,14 @@ LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b)
 LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
 {
     for (int i = 0; i < 16; i++) {
-        const double product = (double)a.v[i] * (double)b.v[i], addend = (double)c.v[i], sum = product + addend;
+        const double product = (double)a.v[i] * (double)b.v[i], addend = (double)c.v[i],
+                     sum = product + addend;
         const double part = sum - product, error = (product - (sum - part)) + (addend - part);
         int64_t      bits, error_bits;
         memcpy(&bits, &sum, sizeof bits);
         memcpy(&error_bits, &error, sizeof error_bits);
-        const int64_t inexact = -(int64_t)((error > 0.0) | (error < 0.0)), even = -(int64_t)(~bits & 1);
+        const int64_t inexact = -(int64_t)((error > 0.0) | (error < 0.0)),
+                      even = -(int64_t)(~bits & 1);
         const int64_t step = (bits ^ error_bits) < 0 ? -1 : 1; /* towards the error */
         bits += inexact & even & step;
         double odd;
@@ -255,11 +302,15 @@ LANES_INLINE lanes_codes lanes_codes_table(lanes_codes c, const uint8_t table[16
     for (int i = 0; i < 64; i++) c.v[i] = table[c.v[i]];
     return c;
 }
-LANES_INLINE lanes_input lanes_input_load(const int8_t *p) { return (lanes_input){ { p[0], p[1], p[2], p[3] } }; }
-LANES_INLINE lanes_int   lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
+LANES_INLINE lanes_input lanes_input_load(const int8_t *p)
+{
+    return (lanes_input){ { p[0], p[1], p[2], p[3] } };
+}
+LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
 {
     for (int i = 0; i < 16; i++)
-        sum.v[i] += c.v[4 * i] * x.v[0] + c.v[4 * i + 1] * x.v[1] + c.v[4 * i + 2] * x.v[2] + c.v[4 * i + 3] * x.v[3];
+        sum.v[i] += c.v[4 * i] * x.v[0] + c.v[4 * i + 1] * x.v[1] + c.v[4 * i + 2] * x.v[2] +
+                    c.v[4 * i + 3] * x.v[3];
     return sum;
 }
 LANES_INLINE void    lanes_pin(lanes_int *x) { (void)x; }

@@ -12,10 +12,14 @@
 #include "kernels/abi/share.h"
 
 enum {
-    PIECE = 128, /* inputs: [128][32] f32 are half of a small L1                                     */
-    BLOCK_ROWS = 96, /* their sums are 12 KB; each weight read from L2 is used for as many products      */
-    LEAST_ROWS = 24, /* rows are split over threads when panels are few, but not finer than this        */
-    STREAM_BYTES = 8192, /* ahead of a stream (4 KB or more: DRAM latency)                                    */
+    PIECE =
+        128, /* inputs: [128][32] f32 are half of a small L1                                     */
+    BLOCK_ROWS =
+        96, /* their sums are 12 KB; each weight read from L2 is used for as many products      */
+    LEAST_ROWS =
+        24, /* rows are split over threads when panels are few, but not finer than this        */
+    STREAM_BYTES =
+        8192, /* ahead of a stream (4 KB or more: DRAM latency)                                    */
 };
 
 typedef struct unit {
@@ -26,7 +30,9 @@ typedef struct unit {
 
 static weir_dense_form form_of(const weir_weight *weight)
 {
-    return weight->dtype == WEIR_F32 ? WEIR_DENSE_F32 : weight->dtype == WEIR_BF16 ? WEIR_DENSE_BF16 : WEIR_DENSE_F16;
+    return weight->dtype == WEIR_F32    ? WEIR_DENSE_F32
+           : weight->dtype == WEIR_BF16 ? WEIR_DENSE_BF16
+                                        : WEIR_DENSE_F16;
 }
 
 const char *weir_dense_reject(const weir_matmul_args *args)
@@ -36,7 +42,8 @@ const char *weir_dense_reject(const weir_matmul_args *args)
     for (int o = 0; o < args->n_outputs; o++) {
         const weir_weight *weight = args->outputs[o].weight;
         if (weight->layout != WEIR_LAYOUT_DENSE) return "weight is not in dense panels";
-        if (weight->dtype != WEIR_F32 && weight->dtype != WEIR_BF16 && weight->dtype != WEIR_F16) return "weight is not f32, bf16 or f16";
+        if (weight->dtype != WEIR_F32 && weight->dtype != WEIR_BF16 && weight->dtype != WEIR_F16)
+            return "weight is not f32, bf16 or f16";
         if (weight->n_in != args->n_in) return "n_in differs from the weight's";
     }
     return NULL;
@@ -46,9 +53,9 @@ const char *weir_dense_reject(const weir_matmul_args *args)
 static void finish(const unit *u, const float *sums)
 {
     const weir_matmul_output *output = u->output;
-    const int64_t             first = u->panel * WEIR_DENSE_PANEL, left = output->weight->n_out - first;
-    const int64_t             n = left < WEIR_DENSE_PANEL ? left : WEIR_DENSE_PANEL;
-    const float              *bias = output->bias ? output->bias + first : NULL;
+    const int64_t first = u->panel * WEIR_DENSE_PANEL, left = output->weight->n_out - first;
+    const int64_t n = left < WEIR_DENSE_PANEL ? left : WEIR_DENSE_PANEL;
+    const float  *bias = output->bias ? output->bias + first : NULL;
     for (int64_t row = 0; row < u->n_rows; row++, sums += WEIR_DENSE_PANEL) {
         float *dst = output->dst + (u->first_row + row) * output->dst_stride + first;
         for (int64_t i = 0; i < n; i++) {
@@ -63,21 +70,28 @@ static void multiply_unit(const weir_dense_isa *isa, const unit *u)
     _Alignas(64) float    sums[BLOCK_ROWS * WEIR_DENSE_PANEL], expanded[PIECE * WEIR_DENSE_PANEL];
     const weir_weight    *weight = u->output->weight;
     const weir_dense_form form = form_of(weight);
-    const int64_t         n_in = weight->n_in, passes = (u->n_rows + WEIR_DENSE_ROWS - 1) / WEIR_DENSE_ROWS;
-    const int64_t         step = u->n_rows == 1 ? n_in : PIECE, input_bytes = (int64_t)weir_dense_panel_bytes(weight->dtype, 1);
-    const char *const     panel = (const char *)weight->data + (size_t)u->panel * weir_dense_panel_bytes(weight->dtype, n_in);
-    const bool            expand = passes > 1 && isa->expand[form];
+    const int64_t n_in = weight->n_in, passes = (u->n_rows + WEIR_DENSE_ROWS - 1) / WEIR_DENSE_ROWS;
+    const int64_t step = u->n_rows == 1 ? n_in : PIECE,
+                  input_bytes = (int64_t)weir_dense_panel_bytes(weight->dtype, 1);
+    const char *const panel =
+        (const char *)weight->data + (size_t)u->panel * weir_dense_panel_bytes(weight->dtype, n_in);
+    const bool expand = passes > 1 && isa->expand[form];
     for (int64_t k = 0; k < n_in; k += step) {
         const int64_t   n = n_in - k < step ? n_in - k : step;
-        weir_dense_pass pass = { .piece = panel + k * input_bytes, .x_stride = u->args->x_stride, .n = n, .starts = k == 0 };
+        weir_dense_pass pass = { .piece = panel + k * input_bytes,
+                                 .x_stride = u->args->x_stride,
+                                 .n = n,
+                                 .starts = k == 0 };
         pass.ahead = (const char *)pass.piece + (passes == 1 ? STREAM_BYTES : n * input_bytes);
         pass.ahead_stride = (input_bytes + passes - 1) / passes;
         if (expand) {
             isa->expand[form](expanded, pass.piece, n);
             pass.piece = expanded;
         }
-        for (int64_t row = 0; row < u->n_rows; row += WEIR_DENSE_ROWS, pass.ahead += n * pass.ahead_stride) {
-            const int64_t rows = u->n_rows - row < WEIR_DENSE_ROWS ? u->n_rows - row : WEIR_DENSE_ROWS;
+        for (int64_t row = 0; row < u->n_rows;
+             row += WEIR_DENSE_ROWS, pass.ahead += n * pass.ahead_stride) {
+            const int64_t rows =
+                u->n_rows - row < WEIR_DENSE_ROWS ? u->n_rows - row : WEIR_DENSE_ROWS;
             pass.x = u->args->x + (u->first_row + row) * u->args->x_stride + k;
             pass.sums = sums + row * WEIR_DENSE_PANEL;
             isa->pass[expand ? WEIR_DENSE_F32 : form][rows](&pass);
@@ -86,24 +100,31 @@ static void multiply_unit(const weir_dense_isa *isa, const unit *u)
     finish(u, sums);
 }
 
-weir_status weir_dense_matmul(const weir_dense_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args)
+weir_status weir_dense_matmul(const weir_dense_isa *isa, const weir_kernel_context *context,
+                              const weir_matmul_args *args)
 {
     int64_t panels_before[WEIR_MATMUL_OUTPUTS + 1] = { 0 };
-    for (int o = 0; o < args->n_outputs; o++) panels_before[o + 1] = panels_before[o] + weir_dense_panels(args->outputs[o].weight->n_out);
+    for (int o = 0; o < args->n_outputs; o++)
+        panels_before[o + 1] = panels_before[o] + weir_dense_panels(args->outputs[o].weight->n_out);
     const int64_t n_rows = args->n_rows, panels = panels_before[args->n_outputs];
-    const int64_t wanted = context->n_threads == 1 ? 1 : (4 * (int64_t)context->n_threads + panels - 1) / panels;
-    const int64_t most = (n_rows + LEAST_ROWS - 1) / LEAST_ROWS, least = (n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    const int64_t wanted =
+        context->n_threads == 1 ? 1 : (4 * (int64_t)context->n_threads + panels - 1) / panels;
+    const int64_t most = (n_rows + LEAST_ROWS - 1) / LEAST_ROWS,
+                  least = (n_rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
     const int64_t split = wanted < most ? wanted : most, blocks = split > least ? split : least;
-    const int64_t block_rows = ((n_rows + blocks - 1) / blocks + WEIR_DENSE_ROWS - 1) / WEIR_DENSE_ROWS * WEIR_DENSE_ROWS;
+    const int64_t block_rows =
+        ((n_rows + blocks - 1) / blocks + WEIR_DENSE_ROWS - 1) / WEIR_DENSE_ROWS * WEIR_DENSE_ROWS;
 #pragma omp parallel num_threads(context->n_threads)
     {
         const weir_share units = weir_share_of(panels * blocks);
         for (int64_t i = units.first; i < units.end; i++) {
-            const int64_t panel = i / blocks, first = i % blocks * block_rows, left = n_rows - first;
-            int32_t       o = 0;
+            const int64_t panel = i / blocks, first = i % blocks * block_rows,
+                          left = n_rows - first;
+            int32_t o = 0;
             while (panel >= panels_before[o + 1]) o++;
             if (left <= 0) continue;
-            multiply_unit(isa, &(unit){ args, &args->outputs[o], panel - panels_before[o], first, left < block_rows ? left : block_rows });
+            multiply_unit(isa, &(unit){ args, &args->outputs[o], panel - panels_before[o], first,
+                                        left < block_rows ? left : block_rows });
         }
     }
     return WEIR_OK;

@@ -16,7 +16,12 @@ typedef struct weir_dense_pass {
     int64_t      ahead_stride; /* bytes per input    */
 } weir_dense_pass;
 
-typedef enum weir_dense_form { WEIR_DENSE_F32, WEIR_DENSE_BF16, WEIR_DENSE_F16, WEIR_DENSE_FORMS } weir_dense_form;
+typedef enum weir_dense_form {
+    WEIR_DENSE_F32,
+    WEIR_DENSE_BF16,
+    WEIR_DENSE_F16,
+    WEIR_DENSE_FORMS
+} weir_dense_form;
 
 typedef struct weir_dense_isa {
     void (*pass[WEIR_DENSE_FORMS][WEIR_DENSE_ROWS + 1])(const weir_dense_pass *pass);
@@ -24,4 +29,5 @@ typedef struct weir_dense_isa {
 } weir_dense_isa;
 
 const char *weir_dense_reject(const weir_matmul_args *args);
-weir_status weir_dense_matmul(const weir_dense_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args);
+weir_status weir_dense_matmul(const weir_dense_isa *isa, const weir_kernel_context *context,
+                              const weir_matmul_args *args);

@@ -27,16 +27,23 @@ DENSE_INLINE lanes lanes_zero(void) { return _mm256_setzero_ps(); }
 DENSE_INLINE lanes lanes_all(const float *p) { return _mm256_broadcast_ss(p); }
 DENSE_INLINE lanes lanes_load(const float *p) { return _mm256_load_ps(p); }
 DENSE_INLINE void  lanes_store(float *p, lanes x) { _mm256_store_ps(p, x); }
-DENSE_INLINE lanes lanes_add_product(lanes sum, lanes weights, lanes x) { return _mm256_fmadd_ps(weights, x, sum); }
+DENSE_INLINE lanes lanes_add_product(lanes sum, lanes weights, lanes x)
+{
+    return _mm256_fmadd_ps(weights, x, sum);
+}
 DENSE_INLINE lanes lanes_low_bf16(const uint16_t *p)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_load_si256((const void *)p), 16));
 }
 DENSE_INLINE lanes lanes_high_bf16(const uint16_t *p)
 {
-    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_load_si256((const void *)p), _mm256_set1_epi32((int32_t)0xFFFF0000)));
+    return _mm256_castsi256_ps(_mm256_and_si256(_mm256_load_si256((const void *)p),
+                                                _mm256_set1_epi32((int32_t)0xFFFF0000)));
 }
-DENSE_INLINE lanes lanes_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_load_si128((const void *)p)); }
+DENSE_INLINE lanes lanes_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_load_si128((const void *)p));
+}
 
 #else
 
@@ -47,15 +54,23 @@ DENSE_INLINE lanes lanes_zero(void) { return _mm_setzero_ps(); }
 DENSE_INLINE lanes lanes_all(const float *p) { return _mm_set1_ps(*p); }
 DENSE_INLINE lanes lanes_load(const float *p) { return _mm_load_ps(p); }
 DENSE_INLINE void  lanes_store(float *p, lanes x) { _mm_store_ps(p, x); }
-DENSE_INLINE lanes lanes_add_product(lanes sum, lanes weights, lanes x) { return _mm_add_ps(sum, _mm_mul_ps(weights, x)); }
-DENSE_INLINE lanes lanes_low_bf16(const uint16_t *p) { return _mm_castsi128_ps(_mm_slli_epi32(_mm_load_si128((const void *)p), 16)); }
+DENSE_INLINE lanes lanes_add_product(lanes sum, lanes weights, lanes x)
+{
+    return _mm_add_ps(sum, _mm_mul_ps(weights, x));
+}
+DENSE_INLINE lanes lanes_low_bf16(const uint16_t *p)
+{
+    return _mm_castsi128_ps(_mm_slli_epi32(_mm_load_si128((const void *)p), 16));
+}
 DENSE_INLINE lanes lanes_high_bf16(const uint16_t *p)
 {
-    return _mm_castsi128_ps(_mm_and_si128(_mm_load_si128((const void *)p), _mm_set1_epi32((int32_t)0xFFFF0000)));
+    return _mm_castsi128_ps(
+        _mm_and_si128(_mm_load_si128((const void *)p), _mm_set1_epi32((int32_t)0xFFFF0000)));
 }
 DENSE_INLINE lanes lanes_f16(const uint16_t *p)
 {
-    const float values[LANES] = { weir_f16_to_f32(p[0]), weir_f16_to_f32(p[1]), weir_f16_to_f32(p[2]), weir_f16_to_f32(p[3]) };
+    const float values[LANES] = { weir_f16_to_f32(p[0]), weir_f16_to_f32(p[1]),
+                                  weir_f16_to_f32(p[2]), weir_f16_to_f32(p[3]) };
     return _mm_loadu_ps(values);
 }
 
@@ -84,15 +99,20 @@ DENSE_INLINE lanes_pair load_pair(const void *piece, int64_t k, int p, weir_dens
 }
 
 /* Pairs whose accumulators fit beside weights and activations in 16 registers. */
-DENSE_INLINE int pairs_of(int rows) { return rows == 1 ? PAIRS : rows > 3 ? 1 : PAIRS < 2 ? PAIRS : 2; }
-
-DENSE_INLINE void multiply_pairs(const weir_dense_pass *pass, int first, int rows, int pairs, weir_dense_form form)
+DENSE_INLINE int pairs_of(int rows)
 {
-    const int64_t n = pass->n, x_stride = pass->x_stride, ahead_stride = pass->ahead_stride, ahead_pair = ahead_stride / PAIRS;
-    const float  *x = pass->x;
-    const void   *piece = pass->piece;
-    const char   *ahead = pass->ahead + first * ahead_pair;
-    lanes_pair    sums[WEIR_DENSE_ROWS][PAIRS];
+    return rows == 1 ? PAIRS : rows > 3 ? 1 : PAIRS < 2 ? PAIRS : 2;
+}
+
+DENSE_INLINE void multiply_pairs(const weir_dense_pass *pass, int first, int rows, int pairs,
+                                 weir_dense_form form)
+{
+    const int64_t n = pass->n, x_stride = pass->x_stride, ahead_stride = pass->ahead_stride,
+                  ahead_pair = ahead_stride / PAIRS;
+    const float *x = pass->x;
+    const void  *piece = pass->piece;
+    const char  *ahead = pass->ahead + first * ahead_pair;
+    lanes_pair   sums[WEIR_DENSE_ROWS][PAIRS];
     DENSE_UNROLL
     for (int r = 0; r < rows; r++) {
         DENSE_UNROLL
@@ -130,7 +150,8 @@ DENSE_INLINE void multiply_pairs(const weir_dense_pass *pass, int first, int row
 DENSE_INLINE void multiply_pass(const weir_dense_pass *pass, int rows, weir_dense_form form)
 {
     DENSE_UNROLL
-    for (int first = 0; first < PAIRS; first += pairs_of(rows)) multiply_pairs(pass, first, rows, pairs_of(rows), form);
+    for (int first = 0; first < PAIRS; first += pairs_of(rows))
+        multiply_pairs(pass, first, rows, pairs_of(rows), form);
 }
 
 DENSE_INLINE void expand_piece(float *dst, const void *piece, int64_t n, weir_dense_form form)
@@ -145,27 +166,56 @@ DENSE_INLINE void expand_piece(float *dst, const void *piece, int64_t n, weir_de
     }
 }
 
-#define DENSE_PASS(form, rows)                                                                                                             \
-    static void pass_##form##_##rows(const weir_dense_pass *pass) { multiply_pass(pass, rows, WEIR_DENSE_##form); }
-#define DENSE_FORM(form)                                                                                                                   \
-    DENSE_PASS(form, 1) DENSE_PASS(form, 2) DENSE_PASS(form, 3) DENSE_PASS(form, 4) DENSE_PASS(form, 5) DENSE_PASS(form, 6)
-#define DENSE_PASSES(form) { NULL, pass_##form##_1, pass_##form##_2, pass_##form##_3, pass_##form##_4, pass_##form##_5, pass_##form##_6 }
+#define DENSE_PASS(form, rows)                                                                     \
+    static void pass_##form##_##rows(const weir_dense_pass *pass)                                  \
+    {                                                                                              \
+        multiply_pass(pass, rows, WEIR_DENSE_##form);                                              \
+    }
+#define DENSE_FORM(form)                                                                           \
+    DENSE_PASS(form, 1)                                                                            \
+    DENSE_PASS(form, 2)                                                                            \
+    DENSE_PASS(form, 3) DENSE_PASS(form, 4) DENSE_PASS(form, 5) DENSE_PASS(form, 6)
+#define DENSE_PASSES(form)                                                                         \
+    { NULL,                                                                                        \
+      pass_##form##_1,                                                                             \
+      pass_##form##_2,                                                                             \
+      pass_##form##_3,                                                                             \
+      pass_##form##_4,                                                                             \
+      pass_##form##_5,                                                                             \
+      pass_##form##_6 }
 
 DENSE_FORM(F32)
 DENSE_FORM(BF16)
 DENSE_FORM(F16)
 
-static void expand_bf16(float *dst, const void *piece, int64_t n) { expand_piece(dst, piece, n, WEIR_DENSE_BF16); }
-static void expand_f16(float *dst, const void *piece, int64_t n) { expand_piece(dst, piece, n, WEIR_DENSE_F16); }
+static void expand_bf16(float *dst, const void *piece, int64_t n)
+{
+    expand_piece(dst, piece, n, WEIR_DENSE_BF16);
+}
+static void expand_f16(float *dst, const void *piece, int64_t n)
+{
+    expand_piece(dst, piece, n, WEIR_DENSE_F16);
+}
 
 static const weir_dense_isa isa = {
     .pass = { DENSE_PASSES(F32), DENSE_PASSES(BF16), DENSE_PASSES(F16) },
     .expand = { NULL, expand_bf16, expand_f16 },
 };
-static weir_status run(const weir_kernel_context *context, const void *args) { return weir_dense_matmul(&isa, context, args); }
+static weir_status run(const weir_kernel_context *context, const void *args)
+{
+    return weir_dense_matmul(&isa, context, args);
+}
 
 /* Weights are exact and activations f32: what is left is the rounding of n_in sums in f32. */
-#define DENSE_KERNEL(level, reject)                                                                                                        \
-    const weir_kernel weir_kernel_x86_matmul_dense_##level = {                                                                             \
-        WEIR_OP_MATMUL, WEIR_BACKEND_X86, "x86.matmul_dense." #level, 1e-4, 1e-5, reject, NULL, run,                                       \
-    }
+#define DENSE_KERNEL(level, reject)                                                                \
+    const weir_kernel                                                                              \
+        weir_kernel_x86_matmul_dense_##level = {                                                   \
+            WEIR_OP_MATMUL,                                                                        \
+            WEIR_BACKEND_X86,                                                                      \
+            "x86.matmul_dense." #level,                                                            \
+            1e-4,                                                                                  \
+            1e-5,                                                                                  \
+            reject,                                                                                \
+            NULL,                                                                                  \
+            run,                                                                                   \
+        }

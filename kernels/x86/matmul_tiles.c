@@ -11,10 +11,14 @@
 #include "kernels/abi/share.h"
 
 enum {
-    CHUNK_GROUPS = 64,          /* groups quantised at a time: their sums stay in L1                          */
-    PREFETCH_BYTES = 8192,      /* ahead of the stream when one block reads it (4 KB or more: DRAM latency)    */
-    SERIAL_ELEMENTS = 16384,    /* activations that one thread quantises before the others could wake up       */
-    MIN_CHUNK_ROWS = 32,        /* rows are split over threads when panels are few, but not finer than this    */
+    CHUNK_GROUPS =
+        64, /* groups quantised at a time: their sums stay in L1                          */
+    PREFETCH_BYTES =
+        8192, /* ahead of the stream when one block reads it (4 KB or more: DRAM latency)    */
+    SERIAL_ELEMENTS =
+        16384, /* activations that one thread quantises before the others could wake up       */
+    MIN_CHUNK_ROWS =
+        32, /* rows are split over threads when panels are few, but not finer than this    */
 };
 
 /* Side values that some outputs share: those with the same zero (or with minima) and splits. */
@@ -38,7 +42,8 @@ static plan make_plan(const weir_tiles_isa *isa, const weir_matmul_args *args)
 {
     plan p = { .n_groups = args->n_in / WEIR_TILE_GROUP };
     p.block_rows = args->n_rows <= 2 * isa->few_rows ? isa->few_rows : isa->many_rows;
-    p.rows = isa->padded ? (args->n_rows + p.block_rows - 1) / p.block_rows * p.block_rows : args->n_rows;
+    p.rows = isa->padded ? (args->n_rows + p.block_rows - 1) / p.block_rows * p.block_rows
+                         : args->n_rows;
     const size_t n_groups = (size_t)p.rows * (size_t)p.n_groups;
     p.scales_offset = aligned(n_groups * WEIR_TILE_GROUP);
     p.bytes = p.scales_offset + aligned(n_groups * sizeof(float));
@@ -48,7 +53,8 @@ static plan make_plan(const weir_tiles_isa *isa, const weir_matmul_args *args)
         p.panels_before[o + 1] = p.panels_before[o] + weir_panel_count(weight->n_out);
         const weir_tile_format format = p.formats[o];
         int32_t                s = 0;
-        while (s < p.n_sets && !(p.sets[s].format.zero == format.zero && p.sets[s].format.minimum == format.minimum &&
+        while (s < p.n_sets && !(p.sets[s].format.zero == format.zero &&
+                                 p.sets[s].format.minimum == format.minimum &&
                                  p.sets[s].format.splits == format.splits))
             s++;
         if (s == p.n_sets) {
@@ -74,10 +80,14 @@ const char *weir_tiles_reject(const weir_matmul_args *args)
     return NULL;
 }
 
-size_t weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *args) { return make_plan(isa, args).bytes; }
+size_t weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *args)
+{
+    return make_plan(isa, args).bytes;
+}
 
 /* ---- activations --------------------------------------------------------------------------------------------- */
-static void put_side(const side_set *set, void *sides, int64_t stride, const float *scales, const int32_t *sums, int64_t n_groups)
+static void put_side(const side_set *set, void *sides, int64_t stride, const float *scales,
+                     const int32_t *sums, int64_t n_groups)
 {
     const int splits = set->format.splits;
     for (int64_t g = 0; g < n_groups; g++) {
@@ -101,9 +111,11 @@ static void clear_groups(const weir_tiles_row *row, int64_t n_groups)
 }
 
 /* Rows behind the last are zeros. */
-static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, char *scratch, int64_t row)
+static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args,
+                         char *scratch, int64_t row)
 {
-    const int64_t block = row / p->block_rows * p->block_rows, lane = row - block, left = p->rows - block;
+    const int64_t block = row / p->block_rows * p->block_rows, lane = row - block,
+                  left = p->rows - block;
     const int64_t stride = left < p->block_rows ? left : p->block_rows;
     for (int64_t g = 0; g < p->n_groups; g += CHUNK_GROUPS) {
         const int64_t        n = p->n_groups - g < CHUNK_GROUPS ? p->n_groups - g : CHUNK_GROUPS;
@@ -118,7 +130,8 @@ static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_ma
             clear_groups(&to, n);
         for (int s = 0; s < p->n_sets; s++) {
             const int64_t splits = p->sets[s].format.splits;
-            float        *sides = (float *)(scratch + p->sets[s].offset) + block * p->n_groups * splits + g * splits * stride + lane;
+            float *sides = (float *)(scratch + p->sets[s].offset) + block * p->n_groups * splits +
+                           g * splits * stride + lane;
             put_side(&p->sets[s], sides, stride, to.scales, sums, n);
         }
     }
@@ -126,31 +139,36 @@ static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_ma
 
 /* ---- panels --------------------------------------------------------------------------------------------------- */
 /* Rows [first_row, end_row) against one panel of one output. first_row is the start of a block. */
-static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args, const char *scratch, int32_t o,
-                           int64_t panel, int64_t first_row, int64_t end_row)
+static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args,
+                           const char *scratch, int32_t o, int64_t panel, int64_t first_row,
+                           int64_t end_row)
 {
     const weir_matmul_output *output = &args->outputs[o];
     const weir_tile_format    format = p->formats[o];
     const size_t              panel_bytes = weir_panel_bytes(format, args->n_in);
     const int64_t             blocks = (end_row - first_row + p->block_rows - 1) / p->block_rows;
     const int64_t             first_out = panel * WEIR_PANEL_ROWS;
-    const int64_t             record_lines = (int64_t)weir_record_bytes(format) / 64, stride = (record_lines + blocks - 1) / blocks * 64;
-    const uint8_t            *data = (const uint8_t *)output->weight->data + (size_t)panel * panel_bytes;
-    const char               *ahead = (const char *)data + (blocks == 1 ? PREFETCH_BYTES : (int64_t)panel_bytes);
+    const int64_t             record_lines = (int64_t)weir_record_bytes(format) / 64,
+                  stride = (record_lines + blocks - 1) / blocks * 64;
+    const uint8_t *data = (const uint8_t *)output->weight->data + (size_t)panel * panel_bytes;
+    const char *ahead = (const char *)data + (blocks == 1 ? PREFETCH_BYTES : (int64_t)panel_bytes);
     for (int64_t row = first_row, b = 0; row < end_row; row += p->block_rows, b++) {
         const int64_t         rows = end_row - row < p->block_rows ? end_row - row : p->block_rows;
         const weir_tiles_pass pass = {
             .panel = data,
             .codes = (const int8_t *)scratch + row * args->n_in,
             .scales = (const float *)(scratch + p->scales_offset) + row * p->n_groups,
-            .sides = scratch + p->sets[p->set_of[o]].offset + (size_t)(row * p->n_groups * format.splits) * sizeof(float),
+            .sides = scratch + p->sets[p->set_of[o]].offset +
+                     (size_t)(row * p->n_groups * format.splits) * sizeof(float),
             .n_groups = p->n_groups,
             .ahead = ahead + b * stride * p->n_groups,
             .ahead_stride = stride,
             .dst = output->dst + row * output->dst_stride + first_out,
             .bias = output->bias ? output->bias + first_out : NULL,
             .dst_stride = output->dst_stride,
-            .n = output->weight->n_out - first_out < WEIR_PANEL_ROWS ? output->weight->n_out - first_out : WEIR_PANEL_ROWS,
+            .n = output->weight->n_out - first_out < WEIR_PANEL_ROWS
+                     ? output->weight->n_out - first_out
+                     : WEIR_PANEL_ROWS,
             .unit = format.unit,
             .accumulate = output->accumulate,
         };
@@ -162,23 +180,29 @@ static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_
     }
 }
 
-weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args)
+weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context,
+                              const weir_matmul_args *args)
 {
     const plan p = make_plan(isa, args);
     if (context->scratch_bytes < p.bytes) return WEIR_EINVAL;
     char *const   scratch = context->scratch;
     const int64_t n_rows = args->n_rows, panels = p.panels_before[args->n_outputs];
-    const int64_t wanted = (4 * (int64_t)context->n_threads + panels - 1) / panels, most = (n_rows + MIN_CHUNK_ROWS - 1) / MIN_CHUNK_ROWS;
-    const int64_t chunks = context->n_threads == 1 || wanted < 1 ? 1 : wanted < most ? wanted : most;
-    const int64_t chunk_rows = ((n_rows + chunks - 1) / chunks + p.block_rows - 1) / p.block_rows * p.block_rows;
-    const bool    serial = n_rows * args->n_in <= SERIAL_ELEMENTS;
+    const int64_t wanted = (4 * (int64_t)context->n_threads + panels - 1) / panels,
+                  most = (n_rows + MIN_CHUNK_ROWS - 1) / MIN_CHUNK_ROWS;
+    const int64_t chunks = context->n_threads == 1 || wanted < 1 ? 1
+                           : wanted < most                       ? wanted
+                                                                 : most;
+    const int64_t chunk_rows =
+        ((n_rows + chunks - 1) / chunks + p.block_rows - 1) / p.block_rows * p.block_rows;
+    const bool serial = n_rows * args->n_in <= SERIAL_ELEMENTS;
     if (serial)
         for (int64_t row = 0; row < p.rows; row++) quantise_row(isa, &p, args, scratch, row);
 #pragma omp parallel num_threads(context->n_threads)
     {
         if (!serial) {
             const weir_share rows = weir_share_of(p.rows);
-            for (int64_t row = rows.first; row < rows.end; row++) quantise_row(isa, &p, args, scratch, row);
+            for (int64_t row = rows.first; row < rows.end; row++)
+                quantise_row(isa, &p, args, scratch, row);
 #pragma omp barrier
         }
         const weir_share units = weir_share_of(panels * chunks);
@@ -187,7 +211,8 @@ weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_conte
             const int64_t end = first + chunk_rows < n_rows ? first + chunk_rows : n_rows;
             int32_t       o = 0;
             while (panel >= p.panels_before[o + 1]) o++;
-            if (first < end) multiply_panel(isa, &p, args, scratch, o, panel - p.panels_before[o], first, end);
+            if (first < end)
+                multiply_panel(isa, &p, args, scratch, o, panel - p.panels_before[o], first, end);
         }
     }
     return WEIR_OK;

@@ -18,13 +18,13 @@ typedef struct weir_tiles_pass {
     const float   *scales;
     const void    *sides;
     int64_t        n_groups;
-    const char    *ahead;        /* one record from here is prefetched at each group; may point anywhere */
-    int64_t        ahead_stride; /* bytes from group to group                                            */
-    float         *dst;          /* [rows, n] with dst_stride, n <= 32: gets unit * product + bias, or adds it */
-    const float   *bias;         /* NULL or [n] */
-    int64_t        dst_stride, n;
-    float          unit;
-    bool           accumulate;
+    const char    *ahead; /* one record from here is prefetched at each group; may point anywhere */
+    int64_t ahead_stride; /* bytes from group to group                                            */
+    float  *dst; /* [rows, n] with dst_stride, n <= 32: gets unit * product + bias, or adds it */
+    const float *bias; /* NULL or [n] */
+    int64_t      dst_stride, n;
+    float        unit;
+    bool         accumulate;
 } weir_tiles_pass;
 
 /* Where one row's quantised groups go; strides are those between groups. */
@@ -35,16 +35,18 @@ typedef struct weir_tiles_row {
 } weir_tiles_row;
 
 /* The inner loops that exist: codes, minimum, splits. */
-#define WEIR_TILES_FORMAT_MAP(X)                                                                                                           \
-    X(0, WEIR_TILE_U8, false, 1)                                                                                                           \
-    X(1, WEIR_TILE_U8, true, 1)                                                                                                            \
-    X(2, WEIR_TILE_U8, false, 2)                                                                                                           \
-    X(3, WEIR_TILE_U4, false, 1)                                                                                                           \
-    X(4, WEIR_TILE_U4, true, 1) X(5, WEIR_TILE_U4, false, 2) X(6, WEIR_TILE_U4, true, 2) X(7, WEIR_TILE_U4_TABLE, false, 1)
+#define WEIR_TILES_FORMAT_MAP(X)                                                                   \
+    X(0, WEIR_TILE_U8, false, 1)                                                                   \
+    X(1, WEIR_TILE_U8, true, 1)                                                                    \
+    X(2, WEIR_TILE_U8, false, 2)                                                                   \
+    X(3, WEIR_TILE_U4, false, 1)                                                                   \
+    X(4, WEIR_TILE_U4, true, 1)                                                                    \
+    X(5, WEIR_TILE_U4, false, 2) X(6, WEIR_TILE_U4, true, 2) X(7, WEIR_TILE_U4_TABLE, false, 1)
 static inline int weir_tiles_format_index(weir_tile_format format)
 {
-#define X(index, kind, has_minimum, n_splits)                                                                                              \
-    if (format.codes == (kind) && format.minimum == (has_minimum) && format.splits == (n_splits)) return index;
+#define X(index, kind, has_minimum, n_splits)                                                      \
+    if (format.codes == (kind) && format.minimum == (has_minimum) && format.splits == (n_splits))  \
+        return index;
     WEIR_TILES_FORMAT_MAP(X)
 #undef X
     return -1;
@@ -52,7 +54,7 @@ static inline int weir_tiles_format_index(weir_tile_format format)
 
 typedef struct weir_tiles_isa {
     int32_t few_rows, many_rows; /* of a block: in calls of up to two small blocks, in others */
-    bool    padded;              /* all blocks are whole: zeros follow the last row */
+    bool    padded; /* all blocks are whole: zeros follow the last row */
     /* format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less prefetch */
     void (*pass[WEIR_TILES_FORMATS][WEIR_TILES_MAX_ROWS + 1])(const weir_tiles_pass *pass);
     /* In place of pass where set (then for all formats): n_rows rows from the given block on, the blocks behind it following in scratch.
@@ -64,4 +66,5 @@ typedef struct weir_tiles_isa {
 
 const char *weir_tiles_reject(const weir_matmul_args *args);
 size_t      weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *args);
-weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context, const weir_matmul_args *args);
+weir_status weir_tiles_matmul(const weir_tiles_isa *isa, const weir_kernel_context *context,
+                              const weir_matmul_args *args);

@@ -15,12 +15,18 @@
 #include "kernels/x86/matmul_tiles_pass.h"
 
 enum {
-    BLOCK_ROWS = 16,  /* of a tile register                                                                     */
-    CHUNK_STEPS = 8,  /* per tile: 8 KB of codes, 16 KB of sums and 4 KB of activations share L1 (16: 1.5 times the time) */
-    SPAN_ROWS = 256,  /* rows whose sums wait on the stack (32 KB) while the next chunk is expanded             */
-    REGISTERS = 4,    /* tile registers 0 to 3: sums of four steps                                              */
-    LATENCY = 3,      /* steps from a product to its store                                                      */
-    LEAST_ROWS = 48,  /* below, reading the weights takes the time and padded blocks cost more than they save  */
+    BLOCK_ROWS =
+        16, /* of a tile register                                                                     */
+    CHUNK_STEPS =
+        8, /* per tile: 8 KB of codes, 16 KB of sums and 4 KB of activations share L1 (16: 1.5 times the time) */
+    SPAN_ROWS =
+        256, /* rows whose sums wait on the stack (32 KB) while the next chunk is expanded             */
+    REGISTERS =
+        4, /* tile registers 0 to 3: sums of four steps                                              */
+    LATENCY =
+        3, /* steps from a product to its store                                                      */
+    LEAST_ROWS =
+        48, /* below, reading the weights takes the time and padded blocks cost more than they save  */
 };
 
 typedef int32_t tile_sums[BLOCK_ROWS][WEIR_TILE_LANES];
@@ -42,21 +48,24 @@ typedef struct tile_configuration { /* as LDTILECFG reads it */
 static void configure_tiles(int splits)
 {
     tile_configuration c = { .palette = 1 };
-    for (int i = 0; i < REGISTERS; i++) c.rows[i] = BLOCK_ROWS, c.row_bytes[i] = WEIR_TILE_LANES * sizeof(int32_t);
-    for (int i = 4; i < 6; i++) c.rows[i] = BLOCK_ROWS, c.row_bytes[i] = (uint16_t)(WEIR_TILE_GROUP / splits);
-    for (int i = 6; i < 8; i++) c.rows[i] = (uint8_t)(8 / splits), c.row_bytes[i] = WEIR_TILE_LANES * 4;
+    for (int i = 0; i < REGISTERS; i++)
+        c.rows[i] = BLOCK_ROWS, c.row_bytes[i] = WEIR_TILE_LANES * sizeof(int32_t);
+    for (int i = 4; i < 6; i++)
+        c.rows[i] = BLOCK_ROWS, c.row_bytes[i] = (uint16_t)(WEIR_TILE_GROUP / splits);
+    for (int i = 6; i < 8; i++)
+        c.rows[i] = (uint8_t)(8 / splits), c.row_bytes[i] = WEIR_TILE_LANES * 4;
     _tile_loadconfig(&c);
 }
 
 /* Register numbers are part of the instruction; the processor foresees the switch. Both tiles of a panel share the activations. */
 LANES_INLINE void multiply(int64_t i, const int8_t *activations, const int8_t *weights)
 {
-#define PRODUCT(sums, a, b)                                                                                                                \
-    case sums:                                                                                                                             \
-        if ((sums) % WEIR_PANEL_TILES == 0) _tile_loadd(a, activations, WEIR_TILE_GROUP);                                                  \
-        _tile_zero(sums);                                                                                                                  \
-        _tile_loadd(b, weights, WEIR_TILE_LANES * 4);                                                                                      \
-        _tile_dpbssd(sums, a, b);                                                                                                          \
+#define PRODUCT(sums, a, b)                                                                        \
+    case sums:                                                                                     \
+        if ((sums) % WEIR_PANEL_TILES == 0) _tile_loadd(a, activations, WEIR_TILE_GROUP);          \
+        _tile_zero(sums);                                                                          \
+        _tile_loadd(b, weights, WEIR_TILE_LANES * 4);                                              \
+        _tile_dpbssd(sums, a, b);                                                                  \
         break;
     switch (i % REGISTERS) {
         PRODUCT(0, 4, 6)
@@ -78,10 +87,11 @@ LANES_INLINE void store(int64_t i, tile_sums to)
 }
 
 /* ---- chunks ------------------------------------------------------------------------------------------------------ */
-LANES_INLINE void expand(chunk *to, const uint8_t *record, int64_t n_groups, int zero, weir_tile_codes kind, bool minimum, int splits)
+LANES_INLINE void expand(chunk *to, const uint8_t *record, int64_t n_groups, int zero,
+                         weir_tile_codes kind, bool minimum, int splits)
 {
-    const int     scales_at = kind == WEIR_TILE_U8 ? 1024 : 512, minima_at = scales_at + splits * 64;
-    const int     record_bytes = minimum ? minima_at + splits * 64 : minima_at;
+    const int scales_at = kind == WEIR_TILE_U8 ? 1024 : 512, minima_at = scales_at + splits * 64;
+    const int record_bytes = minimum ? minima_at + splits * 64 : minima_at;
     const __m512i zeros = _mm512_set1_epi8((char)zero);
     for (int64_t g = 0; g < n_groups; g++, record += record_bytes) {
         UNROLL
@@ -93,49 +103,61 @@ LANES_INLINE void expand(chunk *to, const uint8_t *record, int64_t n_groups, int
             UNROLL
             for (int s = 0; s < splits; s++) {
                 const int64_t step = g * splits + s;
-                lanes_store(to->scales[t][step], lanes_from_half(record + scales_at + s * 64 + t * 32));
-                if (minimum) lanes_store(to->minima[t][step], lanes_from_half(record + minima_at + s * 64 + t * 32));
+                lanes_store(to->scales[t][step],
+                            lanes_from_half(record + scales_at + s * 64 + t * 32));
+                if (minimum)
+                    lanes_store(to->minima[t][step],
+                                lanes_from_half(record + minima_at + s * 64 + t * 32));
             }
         }
     }
 }
 
 /* The sums of one step join the accumulators. Nothing moves over a row: the compiler would gather all loads first and spill. */
-LANES_INLINE void add_step(lanes_float acc[BLOCK_ROWS], tile_sums sums, const float *weight_scales, const float *minima,
-                           const float *scales, const float *sides, bool minimum)
+LANES_INLINE void add_step(lanes_float acc[BLOCK_ROWS], tile_sums sums, const float *weight_scales,
+                           const float *minima, const float *scales, const float *sides,
+                           bool minimum)
 {
-    const lanes_float scale = lanes_load(weight_scales), low = minimum ? lanes_load(minima) : lanes_zero();
+    const lanes_float scale = lanes_load(weight_scales),
+                      low = minimum ? lanes_load(minima) : lanes_zero();
     UNROLL
     for (int r = 0; r < BLOCK_ROWS; r++) {
-        acc[r] = lanes_fma(lanes_from_int(_mm512_load_si512(sums[r])), lanes_mul(scale, lanes_all(scales[r])), acc[r]);
+        acc[r] = lanes_fma(lanes_from_int(_mm512_load_si512(sums[r])),
+                           lanes_mul(scale, lanes_all(scales[r])), acc[r]);
         if (minimum) acc[r] = lanes_fma(low, lanes_all(sides[r]), acc[r]);
         __asm__ volatile("" : "+v"(acc[r]) : : "memory");
     }
 }
 
 /* One block of rows against the chunk that holds groups [first, first + n_groups) of the panel; sums go on from chunk to chunk. */
-LANES_INLINE void multiply_block(float (*sums)[WEIR_PANEL_ROWS], const chunk *c, const weir_tiles_pass *block, int64_t first,
-                                 int64_t n_groups, bool minimum, int splits)
+LANES_INLINE void multiply_block(float (*sums)[WEIR_PANEL_ROWS], const chunk *c,
+                                 const weir_tiles_pass *block, int64_t first, int64_t n_groups,
+                                 bool minimum, int splits)
 {
     _Alignas(64) tile_sums products[CHUNK_STEPS][WEIR_PANEL_TILES];
     const int8_t *const    codes = block->codes + first * BLOCK_ROWS * WEIR_TILE_GROUP;
     const float *const     scales = block->scales + first * BLOCK_ROWS;
-    const float *const     sides = minimum ? (const float *)block->sides + first * splits * BLOCK_ROWS : NULL;
-    const int64_t          steps = n_groups * splits, depth = WEIR_TILE_GROUP / splits, n = steps * WEIR_PANEL_TILES;
+    const float *const     sides =
+        minimum ? (const float *)block->sides + first * splits * BLOCK_ROWS : NULL;
+    const int64_t steps = n_groups * splits, depth = WEIR_TILE_GROUP / splits,
+                  n = steps * WEIR_PANEL_TILES;
     for (int64_t i = 0; i < n + LATENCY; i++) {
         const int64_t step = i / WEIR_PANEL_TILES, t = i % WEIR_PANEL_TILES, done = i - LATENCY;
         if (i < n)
-            multiply(i, codes + step / splits * BLOCK_ROWS * WEIR_TILE_GROUP + step % splits * depth,
+            multiply(i,
+                     codes + step / splits * BLOCK_ROWS * WEIR_TILE_GROUP + step % splits * depth,
                      c->codes[t] + step * depth * WEIR_TILE_LANES);
         if (done >= 0) store(done, products[done / WEIR_PANEL_TILES][done % WEIR_PANEL_TILES]);
     }
     for (int t = 0; t < WEIR_PANEL_TILES; t++) {
         lanes_float acc[BLOCK_ROWS];
         UNROLL
-        for (int r = 0; r < BLOCK_ROWS; r++) acc[r] = first ? lanes_load(sums[r] + t * WEIR_TILE_LANES) : lanes_zero();
+        for (int r = 0; r < BLOCK_ROWS; r++)
+            acc[r] = first ? lanes_load(sums[r] + t * WEIR_TILE_LANES) : lanes_zero();
         for (int64_t s = 0; s < steps; s++)
-            add_step(acc, products[s][t], c->scales[t][s], c->minima[t][s], scales + s / splits * BLOCK_ROWS,
-                     minimum ? sides + s * BLOCK_ROWS : NULL, minimum);
+            add_step(acc, products[s][t], c->scales[t][s], c->minima[t][s],
+                     scales + s / splits * BLOCK_ROWS, minimum ? sides + s * BLOCK_ROWS : NULL,
+                     minimum);
         UNROLL
         for (int r = 0; r < BLOCK_ROWS; r++) lanes_store(sums[r] + t * WEIR_TILE_LANES, acc[r]);
     }
@@ -152,9 +174,11 @@ static weir_tiles_pass rows_from(const weir_tiles_pass *job, int64_t row, int sp
 }
 
 /* The tile registers belong to this call: released, they cost no context switch and cannot meet another library's configuration. */
-LANES_INLINE void multiply_rows(const weir_tiles_pass *job, int64_t n_rows, int zero, weir_tile_codes kind, bool minimum, int splits)
+LANES_INLINE void multiply_rows(const weir_tiles_pass *job, int64_t n_rows, int zero,
+                                weir_tile_codes kind, bool minimum, int splits)
 {
-    const int64_t      record_bytes = (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
+    const int64_t record_bytes =
+        (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
     const int64_t      chunk_groups = CHUNK_STEPS / splits;
     _Alignas(64) chunk c;
     _Alignas(64) float sums[SPAN_ROWS][WEIR_PANEL_ROWS];
@@ -162,10 +186,12 @@ LANES_INLINE void multiply_rows(const weir_tiles_pass *job, int64_t n_rows, int 
     for (int64_t first = 0; first < n_rows; first += SPAN_ROWS) {
         const int64_t rows = n_rows - first < SPAN_ROWS ? n_rows - first : SPAN_ROWS;
         for (int64_t g = 0; g < job->n_groups; g += chunk_groups) {
-            const int64_t groups = job->n_groups - g < chunk_groups ? job->n_groups - g : chunk_groups;
+            const int64_t groups =
+                job->n_groups - g < chunk_groups ? job->n_groups - g : chunk_groups;
             expand(&c, job->panel + g * record_bytes, groups, zero, kind, minimum, splits);
-            const uint8_t *ahead = job->panel + (g + groups) * record_bytes; /* at the panel's end: the next one */
-            const int64_t  share = (chunk_groups * record_bytes * BLOCK_ROWS / rows + 63) / 64 * 64;
+            const uint8_t *ahead =
+                job->panel + (g + groups) * record_bytes; /* at the panel's end: the next one */
+            const int64_t share = (chunk_groups * record_bytes * BLOCK_ROWS / rows + 63) / 64 * 64;
             for (int64_t row = 0; row < rows; row += BLOCK_ROWS, ahead += share) {
                 for (int64_t line = 0; line < share; line += 64) PREFETCH(ahead + line);
                 const weir_tiles_pass block = rows_from(job, first + row, splits);
@@ -174,17 +200,18 @@ LANES_INLINE void multiply_rows(const weir_tiles_pass *job, int64_t n_rows, int 
         }
         const weir_tiles_pass span = rows_from(job, first, splits);
         for (int64_t row = 0; row < rows; row++) {
-            const tile_pair acc = { lanes_load(sums[row]), lanes_load(sums[row] + WEIR_TILE_LANES) };
+            const tile_pair acc = { lanes_load(sums[row]),
+                                    lanes_load(sums[row] + WEIR_TILE_LANES) };
             store_row(&span, (int)row, acc);
         }
     }
     _tile_release();
 }
 
-#define X(index, kind, minimum, splits)                                                                                                    \
-    static void rows_##index(const weir_tiles_pass *job, int64_t n_rows, int zero)                                                         \
-    {                                                                                                                                      \
-        multiply_rows(job, n_rows, zero, kind, minimum, splits);                                                                           \
+#define X(index, kind, minimum, splits)                                                            \
+    static void rows_##index(const weir_tiles_pass *job, int64_t n_rows, int zero)                 \
+    {                                                                                              \
+        multiply_rows(job, n_rows, zero, kind, minimum, splits);                                   \
     }
 WEIR_TILES_FORMAT_MAP(X)
 #undef X
@@ -205,7 +232,8 @@ static bool splits_all(const weir_matmul_args *args)
 {
     weir_tile_format format;
     int32_t          n = 0;
-    for (int32_t o = 0; o < args->n_outputs; o++) n += weir_tile_format_of(args->outputs[o].weight->dtype, &format) && format.splits == 2;
+    for (int32_t o = 0; o < args->n_outputs; o++)
+        n += weir_tile_format_of(args->outputs[o].weight->dtype, &format) && format.splits == 2;
     return n == args->n_outputs;
 }
 
@@ -221,8 +249,18 @@ static const char *reject(const weir_caps *caps, const void *op_args)
     return splits_all(args) ? "two scales per group: AVX-512 VNNI is as fast" : NULL;
 }
 static size_t      scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
-static weir_status run(const weir_kernel_context *context, const void *args) { return weir_tiles_matmul(&isa, context, args); }
+static weir_status run(const weir_kernel_context *context, const void *args)
+{
+    return weir_tiles_matmul(&isa, context, args);
+}
 
 const weir_kernel weir_kernel_x86_matmul_tiles_amx = {
-    WEIR_OP_MATMUL, WEIR_BACKEND_X86, "x86.matmul_tiles.amx", WEIR_TILES_ATOL, WEIR_TILES_RTOL, reject, scratch, run,
+    WEIR_OP_MATMUL,
+    WEIR_BACKEND_X86,
+    "x86.matmul_tiles.amx",
+    WEIR_TILES_ATOL,
+    WEIR_TILES_RTOL,
+    reject,
+    scratch,
+    run,
 };

@@ -18,40 +18,46 @@ LANES_INLINE lanes_codes tile_codes(const uint8_t *record, int tile, int quad, w
 {
     const uint8_t *at = record + tile * 64;
     if (kind == WEIR_TILE_U8) return lanes_codes_load(at + quad * 128);
-    const lanes_codes both = lanes_codes_load(at + quad % 4 * 128), codes = quad < 4 ? lanes_codes_low(both) : lanes_codes_high(both);
+    const lanes_codes both = lanes_codes_load(at + quad % 4 * 128),
+                      codes = quad < 4 ? lanes_codes_low(both) : lanes_codes_high(both);
     return kind == WEIR_TILE_U4_TABLE ? lanes_codes_table(codes, weir_tile_table) : codes;
 }
 
 typedef lanes_float tile_pair[WEIR_PANEL_TILES];
 
 /* acc [rows] += one split of one record. All arguments but the pointers and `group` are constants of the loop that is compiled. */
-LANES_INLINE void add_split(tile_pair acc[], const weir_tiles_pass *pass, const uint8_t *record, const char *ahead, int64_t group,
-                            int split, int rows, weir_tile_codes kind, bool minimum, int splits)
+LANES_INLINE void add_split(tile_pair acc[], const weir_tiles_pass *pass, const uint8_t *record,
+                            const char *ahead, int64_t group, int split, int rows,
+                            weir_tile_codes kind, bool minimum, int splits)
 {
-    const int     quads = 8 / splits, scales_at = (kind == WEIR_TILE_U8 ? 1024 : 512) + split * 64, minima_at = scales_at + splits * 64;
+    const int quads = 8 / splits, scales_at = (kind == WEIR_TILE_U8 ? 1024 : 512) + split * 64,
+              minima_at = scales_at + splits * 64;
     const int8_t *x = pass->codes + group * rows * WEIR_TILE_GROUP;
     const int64_t sides = (group * splits + split) * rows;
     lanes_int     sums[WEIR_TILES_MAX_ROWS][WEIR_PANEL_TILES];
     UNROLL
     for (int r = 0; r < rows; r++) {
-        const lanes_int start = lanes_int_all(minimum ? 0 : ((const int32_t *)pass->sides)[sides + r]);
+        const lanes_int start =
+            lanes_int_all(minimum ? 0 : ((const int32_t *)pass->sides)[sides + r]);
         UNROLL
         for (int t = 0; t < WEIR_PANEL_TILES; t++) sums[r][t] = start;
     }
     UNROLL
     for (int i = 0; i < quads; i++) {
-        const int   quad = splits == 2 ? split * 4 + i : kind == WEIR_TILE_U8 ? i : i % 2 * 4 + i / 2;
+        const int quad = splits == 2 ? split * 4 + i : kind == WEIR_TILE_U8 ? i : i % 2 * 4 + i / 2;
         lanes_codes codes[WEIR_PANEL_TILES];
         UNROLL
         for (int t = 0; t < WEIR_PANEL_TILES; t++) {
             codes[t] = tile_codes(record, t, quad, kind);
-            if (rows <= WEIR_TILES_STREAM_ROWS && (kind == WEIR_TILE_U8 || quad < 4)) PREFETCH(ahead + quad * 128 + t * 64);
+            if (rows <= WEIR_TILES_STREAM_ROWS && (kind == WEIR_TILE_U8 || quad < 4))
+                PREFETCH(ahead + quad * 128 + t * 64);
         }
         UNROLL
         for (int r = 0; r < rows; r++) {
             const lanes_input input = lanes_input_load(x + r * WEIR_TILE_GROUP + quad * 4);
             UNROLL
-            for (int t = 0; t < WEIR_PANEL_TILES; t++) sums[r][t] = lanes_dot(sums[r][t], codes[t], input);
+            for (int t = 0; t < WEIR_PANEL_TILES; t++)
+                sums[r][t] = lanes_dot(sums[r][t], codes[t], input);
         }
     }
     UNROLL
@@ -72,7 +78,9 @@ LANES_INLINE void add_split(tile_pair acc[], const weir_tiles_pass *pass, const 
         if (!minimum) continue;
         const lanes_float low = lanes_from_half(record + minima_at + t * 32);
         UNROLL
-        for (int r = 0; r < rows; r++) acc[r][t] = lanes_fma(low, lanes_all(((const float *)pass->sides)[sides + r]), acc[r][t]);
+        for (int r = 0; r < rows; r++)
+            acc[r][t] =
+                lanes_fma(low, lanes_all(((const float *)pass->sides)[sides + r]), acc[r][t]);
     }
 }
 
@@ -83,7 +91,8 @@ LANES_INLINE void store_lanes(float *dst, lanes_float product, const float *bias
     lanes_store(dst, product);
 }
 
-LANES_INLINE void store_row(const weir_tiles_pass *pass, int row, const lanes_float acc[WEIR_PANEL_TILES])
+LANES_INLINE void store_row(const weir_tiles_pass *pass, int row,
+                            const lanes_float acc[WEIR_PANEL_TILES])
 {
     float *const      dst = pass->dst + row * pass->dst_stride;
     const lanes_float unit = lanes_all(pass->unit);
@@ -91,49 +100,60 @@ LANES_INLINE void store_row(const weir_tiles_pass *pass, int row, const lanes_fl
         UNROLL
         for (int t = 0; t < WEIR_PANEL_TILES; t++) {
             const int at = t * WEIR_TILE_LANES;
-            store_lanes(dst + at, lanes_mul(acc[t], unit), pass->bias ? pass->bias + at : NULL, pass->accumulate);
+            store_lanes(dst + at, lanes_mul(acc[t], unit), pass->bias ? pass->bias + at : NULL,
+                        pass->accumulate);
         }
         return;
     }
     float sums[WEIR_PANEL_ROWS];
     UNROLL
-    for (int t = 0; t < WEIR_PANEL_TILES; t++) lanes_store(sums + t * WEIR_TILE_LANES, lanes_mul(acc[t], unit));
+    for (int t = 0; t < WEIR_PANEL_TILES; t++)
+        lanes_store(sums + t * WEIR_TILE_LANES, lanes_mul(acc[t], unit));
     for (int64_t i = 0; i < pass->n; i++) {
         const float biased = pass->bias ? sums[i] + pass->bias[i] : sums[i];
         dst[i] = pass->accumulate ? dst[i] + biased : biased;
     }
 }
 
-LANES_INLINE void multiply_pass(const weir_tiles_pass *job, int rows, weir_tile_codes kind, bool minimum, int splits)
+LANES_INLINE void multiply_pass(const weir_tiles_pass *job, int rows, weir_tile_codes kind,
+                                bool minimum, int splits)
 {
     const weir_tiles_pass pass = *job;
-    const int64_t         record_bytes = (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
-    const uint8_t        *record = pass.panel;
-    const char           *ahead = pass.ahead;
-    tile_pair             acc[WEIR_TILES_MAX_ROWS];
+    const int64_t         record_bytes =
+        (kind == WEIR_TILE_U8 ? 1024 : 512) + splits * 64 * (minimum ? 2 : 1);
+    const uint8_t *record = pass.panel;
+    const char    *ahead = pass.ahead;
+    tile_pair      acc[WEIR_TILES_MAX_ROWS];
     UNROLL
     for (int r = 0; r < rows; r++) {
         UNROLL
         for (int t = 0; t < WEIR_PANEL_TILES; t++) acc[r][t] = lanes_zero();
     }
-    for (int64_t group = 0; group < pass.n_groups; group++, record += record_bytes, ahead += pass.ahead_stride) {
+    for (int64_t group = 0; group < pass.n_groups;
+         group++, record += record_bytes, ahead += pass.ahead_stride) {
         UNROLL
-        for (int split = 0; split < splits; split++) add_split(acc, &pass, record, ahead, group, split, rows, kind, minimum, splits);
+        for (int split = 0; split < splits; split++)
+            add_split(acc, &pass, record, ahead, group, split, rows, kind, minimum, splits);
     }
     UNROLL
     for (int r = 0; r < rows; r++) store_row(&pass, r, acc[r]);
 }
 
-static void quantise_groups(const weir_tiles_row *row, const float *x, int64_t n_groups, int32_t *sums)
+static void quantise_groups(const weir_tiles_row *row, const float *x, int64_t n_groups,
+                            int32_t *sums)
 {
     for (int64_t g = 0; g < n_groups; g++) {
         int8_t *const               codes = row->codes + g * row->stride * WEIR_TILE_GROUP;
-        const weir_activation_group group = weir_activation_quantise(codes, x + g * WEIR_TILE_GROUP);
+        const weir_activation_group group =
+            weir_activation_quantise(codes, x + g * WEIR_TILE_GROUP);
         row->scales[g * row->stride] = group.scale;
         sums[2 * g] = group.sums[0];
         sums[2 * g + 1] = group.sums[1];
     }
 }
 
-#define PASS(index, kind, minimum, splits, rows)                                                                                           \
-    static void pass_##index##_##rows(const weir_tiles_pass *job) { multiply_pass(job, rows, kind, minimum, splits); }
+#define PASS(index, kind, minimum, splits, rows)                                                   \
+    static void pass_##index##_##rows(const weir_tiles_pass *job)                                  \
+    {                                                                                              \
+        multiply_pass(job, rows, kind, minimum, splits);                                           \
+    }

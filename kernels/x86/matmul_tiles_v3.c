@@ -22,8 +22,18 @@ static const char *reject(const weir_caps *caps, const void *args)
     return caps->x86_v3 ? weir_tiles_reject(args) : "needs AVX2 (x86-64-v3)";
 }
 static size_t      scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
-static weir_status run(const weir_kernel_context *context, const void *args) { return weir_tiles_matmul(&isa, context, args); }
+static weir_status run(const weir_kernel_context *context, const void *args)
+{
+    return weir_tiles_matmul(&isa, context, args);
+}
 
 const weir_kernel weir_kernel_x86_matmul_tiles_v3 = {
-    WEIR_OP_MATMUL, WEIR_BACKEND_X86, "x86.matmul_tiles.v3", WEIR_TILES_ATOL, WEIR_TILES_RTOL, reject, scratch, run,
+    WEIR_OP_MATMUL,
+    WEIR_BACKEND_X86,
+    "x86.matmul_tiles.v3",
+    WEIR_TILES_ATOL,
+    WEIR_TILES_RTOL,
+    reject,
+    scratch,
+    run,
 };

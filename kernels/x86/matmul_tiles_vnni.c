@@ -3,11 +3,12 @@
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 
-#define X(index, kind, minimum, splits)                                                                                                    \
-    PASS(index, kind, minimum, splits, 1)                                                                                                  \
-    PASS(index, kind, minimum, splits, 2)                                                                                                  \
-    PASS(index, kind, minimum, splits, 3)                                                                                                  \
-    PASS(index, kind, minimum, splits, 4) PASS(index, kind, minimum, splits, 5) PASS(index, kind, minimum, splits, 6)
+#define X(index, kind, minimum, splits)                                                            \
+    PASS(index, kind, minimum, splits, 1)                                                          \
+    PASS(index, kind, minimum, splits, 2)                                                          \
+    PASS(index, kind, minimum, splits, 3)                                                          \
+    PASS(index, kind, minimum, splits, 4)                                                          \
+    PASS(index, kind, minimum, splits, 5) PASS(index, kind, minimum, splits, 6)
 WEIR_TILES_FORMAT_MAP(X)
 #undef X
 
@@ -15,8 +16,14 @@ static const weir_tiles_isa isa = {
     .few_rows = 4,
     .many_rows = 6,
     .pass = {
-#define X(index, kind, minimum, splits)                                                                                                    \
-    { NULL, pass_##index##_1, pass_##index##_2, pass_##index##_3, pass_##index##_4, pass_##index##_5, pass_##index##_6 },
+#define X(index, kind, minimum, splits)                                                            \
+    { NULL,                                                                                        \
+      pass_##index##_1,                                                                            \
+      pass_##index##_2,                                                                            \
+      pass_##index##_3,                                                                            \
+      pass_##index##_4,                                                                            \
+      pass_##index##_5,                                                                            \
+      pass_##index##_6 },
         WEIR_TILES_FORMAT_MAP(X)
 #undef X
     },
@@ -28,8 +35,18 @@ static const char *reject(const weir_caps *caps, const void *args)
     return caps->x86_v4 && caps->avx512_vnni ? weir_tiles_reject(args) : "needs AVX-512 VNNI";
 }
 static size_t      scratch(const void *args) { return weir_tiles_scratch(&isa, args); }
-static weir_status run(const weir_kernel_context *context, const void *args) { return weir_tiles_matmul(&isa, context, args); }
+static weir_status run(const weir_kernel_context *context, const void *args)
+{
+    return weir_tiles_matmul(&isa, context, args);
+}
 
 const weir_kernel weir_kernel_x86_matmul_tiles_vnni = {
-    WEIR_OP_MATMUL, WEIR_BACKEND_X86, "x86.matmul_tiles.vnni", WEIR_TILES_ATOL, WEIR_TILES_RTOL, reject, scratch, run,
+    WEIR_OP_MATMUL,
+    WEIR_BACKEND_X86,
+    "x86.matmul_tiles.vnni",
+    WEIR_TILES_ATOL,
+    WEIR_TILES_RTOL,
+    reject,
+    scratch,
+    run,
 };

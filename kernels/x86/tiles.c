@@ -11,7 +11,8 @@
 enum { BLOCK_MAX = 256, SCALES_MAX = BLOCK_MAX / 16 };
 #define K_UNIT 0x1p-6f
 
-const uint8_t weir_tile_table[16] = { 1, 24, 45, 63, 79, 93, 106, 118, 129, 141, 153, 166, 181, 197, 217, 241 };
+const uint8_t weir_tile_table[16] = { 1,   24,  45,  63,  79,  93,  106, 118,
+                                      129, 141, 153, 166, 181, 197, 217, 241 };
 
 /* A file block with its codes widened to bytes; scales and minima as f16 bits, in units of the format. */
 typedef struct block {
@@ -19,9 +20,15 @@ typedef struct block {
     uint16_t scales[SCALES_MAX], minima[SCALES_MAX];
 } block;
 
-static uint16_t half_bits(float x) { return weir_f16_from_f32(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x); }
+static uint16_t half_bits(float x)
+{
+    return weir_f16_from_f32(x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x);
+}
 
-static uint16_t k_scale(float d, int32_t scale) { return half_bits(d * (float)scale * (1.0f / K_UNIT)); }
+static uint16_t k_scale(float d, int32_t scale)
+{
+    return half_bits(d * (float)scale * (1.0f / K_UNIT));
+}
 
 /* ---- file blocks -------------------------------------------------------------------------------------------- */
 static void decode_q8_0(block *out, const void *src)
@@ -38,7 +45,8 @@ static void split_nibbles(uint8_t *codes, const uint8_t *q, int n)
     for (int i = 0; i < n; i++) codes[n + i] = q[i] >> 4;
 }
 
-static void decode_q4_0(block *out, const void *src) /* also IQ4_NL: the same layout, other values */
+static void decode_q4_0(block      *out,
+                        const void *src) /* also IQ4_NL: the same layout, other values */
 {
     weir_block_q4_0 b;
     memcpy(&b, src, sizeof b);
@@ -85,7 +93,8 @@ static void decode_iq4_xs(block *out, const void *src)
     memcpy(&b, src, sizeof b);
     const float d = weir_f16_to_f32(b.d);
     for (int g = 0; g < 8; g++) {
-        const int low = b.scales_low[g / 2] >> (4 * (g % 2)) & 15, high = b.scales_high >> (2 * g) & 3;
+        const int low = b.scales_low[g / 2] >> (4 * (g % 2)) & 15,
+                  high = b.scales_high >> (2 * g) & 3;
         out->scales[g] = k_scale(d, (low | high << 4) - 32);
         split_nibbles(out->codes + 32 * g, b.q + 16 * g, 16);
     }
@@ -117,7 +126,8 @@ static void decode_q5_k(block *out, const void *src)
     decode_k_scales(out, b.scales, weir_f16_to_f32(b.d), weir_f16_to_f32(b.dmin));
     for (int c = 0; c < 4; c++) {
         split_nibbles(out->codes + 64 * c, b.q + 32 * c, 32);
-        for (int i = 0; i < 64; i++) out->codes[64 * c + i] |= (uint8_t)((b.qh[i % 32] >> (2 * c + i / 32) & 1) << 4);
+        for (int i = 0; i < 64; i++)
+            out->codes[64 * c + i] |= (uint8_t)((b.qh[i % 32] >> (2 * c + i / 32) & 1) << 4);
     }
 }
 
@@ -130,7 +140,8 @@ static void decode_q6_k(block *out, const void *src)
     for (int half = 0; half < 2; half++) {
         uint8_t *codes = out->codes + 128 * half;
         split_nibbles(codes, b.ql + 64 * half, 64);
-        for (int i = 0; i < 128; i++) codes[i] |= (uint8_t)((b.qh[32 * half + i % 32] >> (2 * (i / 32)) & 3) << 4);
+        for (int i = 0; i < 128; i++)
+            codes[i] |= (uint8_t)((b.qh[32 * half + i % 32] >> (2 * (i / 32)) & 3) << 4);
     }
 }
 
@@ -145,11 +156,13 @@ static void decode_q3_k(block *out, const void *src)
     memcpy(&b, src, sizeof b);
     const float d = weir_f16_to_f32(b.d);
     for (int g = 0; g < 16; g++) {
-        const int low = b.scales[g % 8] >> (4 * (g / 8)) & 15, high = b.scales[8 + g % 4] >> (2 * (g / 4)) & 3;
+        const int low = b.scales[g % 8] >> (4 * (g / 8)) & 15,
+                  high = b.scales[8 + g % 4] >> (2 * (g / 4)) & 3;
         out->scales[g] = k_scale(d, (low | high << 4) - 32);
     }
     decode_two_bits(out->codes, b.q);
-    for (int i = 0; i < 256; i++) out->codes[i] |= (uint8_t)((b.high_mask[i % 32] >> (i / 32) & 1) << 2);
+    for (int i = 0; i < 256; i++)
+        out->codes[i] |= (uint8_t)((b.high_mask[i % 32] >> (i / 32) & 1) << 2);
 }
 
 static void decode_q2_k(block *out, const void *src)
@@ -167,11 +180,13 @@ static void decode_q2_k(block *out, const void *src)
 typedef struct packing {
     weir_tile_format format;
     void (*decode)(block *out, const void *src);
-    size_t d, m; /* where a block has its f16 scale and minimum; the same place when it has no minimum */
+    size_t d,
+        m; /* where a block has its f16 scale and minimum; the same place when it has no minimum */
 } packing;
 
 #define SCALE(type) offsetof(weir_block_##type, d), offsetof(weir_block_##type, d)
-#define SCALE_AND(type, minimum) offsetof(weir_block_##type, d), offsetof(weir_block_##type, minimum)
+#define SCALE_AND(type, minimum)                                                                   \
+    offsetof(weir_block_##type, d), offsetof(weir_block_##type, minimum)
 
 static const packing packings[WEIR_DTYPE_COUNT] = {
     [WEIR_Q8_0] = { { WEIR_TILE_U8, false, 1, 128, 1.0f }, decode_q8_0, SCALE(q8_0) },
@@ -199,8 +214,10 @@ bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in
 {
     weir_tile_format format;
     if (!weir_tile_format_of(dtype, &format) || n_out <= 0 || n_in <= 0) return false;
-    if (n_in % weir_dtype_of(dtype).block_elements || n_out > INT32_MAX || n_in > INT32_MAX) return false;
-    return !__builtin_mul_overflow(weir_panel_bytes(format, n_in), (size_t)weir_panel_count(n_out), out);
+    if (n_in % weir_dtype_of(dtype).block_elements || n_out > INT32_MAX || n_in > INT32_MAX)
+        return false;
+    return !__builtin_mul_overflow(weir_panel_bytes(format, n_in), (size_t)weir_panel_count(n_out),
+                                   out);
 }
 
 /* ---- records ------------------------------------------------------------------------------------------------- */
@@ -223,7 +240,8 @@ static void put_codes(uint8_t *record, weir_tile_codes kind, int row, const uint
 
 static void put_scales(uint8_t *at, int splits, int row, const uint16_t *scales)
 {
-    for (int s = 0; s < splits; s++) memcpy(at + (size_t)(s * WEIR_PANEL_ROWS + row) * 2, scales + s, 2);
+    for (int s = 0; s < splits; s++)
+        memcpy(at + (size_t)(s * WEIR_PANEL_ROWS + row) * 2, scales + s, 2);
 }
 
 /* NaN or infinity. K types clamp their products to f16, so an infinite scale would not show in what is packed. */
@@ -234,30 +252,38 @@ static bool is_infinite_half(const uint8_t *at)
     return (bits & 0x7C00) == 0x7C00;
 }
 
-weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel)
+weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t n_out,
+                                  int64_t n_in, int64_t panel)
 {
     const packing         how = packings[dtype];
     const weir_dtype_info info = weir_dtype_of(dtype);
-    const size_t          record_bytes = weir_record_bytes(how.format), code_bytes = weir_record_code_bytes(how.format);
-    const size_t          scale_bytes = weir_record_scale_bytes(how.format), row_bytes = weir_row_bytes(dtype, n_in);
-    const int64_t         first = panel * WEIR_PANEL_ROWS, left = n_out - first;
-    const int             rows = left < WEIR_PANEL_ROWS ? (int)left : WEIR_PANEL_ROWS, groups = info.block_elements / WEIR_TILE_GROUP;
+    const size_t          record_bytes = weir_record_bytes(how.format),
+                 code_bytes = weir_record_code_bytes(how.format);
+    const size_t scale_bytes = weir_record_scale_bytes(how.format),
+                 row_bytes = weir_row_bytes(dtype, n_in);
+    const int64_t first = panel * WEIR_PANEL_ROWS, left = n_out - first;
+    const int     rows = left < WEIR_PANEL_ROWS ? (int)left : WEIR_PANEL_ROWS,
+              groups = info.block_elements / WEIR_TILE_GROUP;
     if (rows < WEIR_PANEL_ROWS) memset(dst, 0, weir_panel_bytes(how.format, n_in));
     const uint8_t *source = (const uint8_t *)src + (size_t)first * row_bytes;
     uint8_t       *block_records = dst;
     bool           bad = false;
-    for (int64_t b = 0; b < n_in / info.block_elements; b++, block_records += (size_t)groups * record_bytes) {
+    for (int64_t b = 0; b < n_in / info.block_elements;
+         b++, block_records += (size_t)groups * record_bytes) {
         for (int row = 0; row < rows; row++) {
             block                decoded;
-            const uint8_t *const at = source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes;
+            const uint8_t *const at =
+                source + (size_t)row * row_bytes + (size_t)b * (size_t)info.block_bytes;
             how.decode(&decoded, at);
             bad = bad || is_infinite_half(at + how.d) || is_infinite_half(at + how.m);
             for (int g = 0; g < groups; g++) {
                 uint8_t *record = block_records + (size_t)g * record_bytes;
                 put_codes(record, how.format.codes, row, decoded.codes + g * WEIR_TILE_GROUP);
-                put_scales(record + code_bytes, how.format.splits, row, decoded.scales + g * how.format.splits);
+                put_scales(record + code_bytes, how.format.splits, row,
+                           decoded.scales + g * how.format.splits);
                 if (how.format.minimum)
-                    put_scales(record + code_bytes + scale_bytes, how.format.splits, row, decoded.minima + g * how.format.splits);
+                    put_scales(record + code_bytes + scale_bytes, how.format.splits, row,
+                               decoded.minima + g * how.format.splits);
             }
         }
     }
@@ -268,8 +294,10 @@ weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int
 {
     const weir_tile_format format = packings[weight->dtype].format;
     const int              input = (int)(column % WEIR_TILE_GROUP);
-    const uint8_t *record = (const uint8_t *)weight->data + (size_t)(row / WEIR_PANEL_ROWS) * weir_panel_bytes(format, weight->n_in) +
-                            (size_t)(column / WEIR_TILE_GROUP) * weir_record_bytes(format);
+    const uint8_t         *record =
+        (const uint8_t *)weight->data +
+        (size_t)(row / WEIR_PANEL_ROWS) * weir_panel_bytes(format, weight->n_in) +
+        (size_t)(column / WEIR_TILE_GROUP) * weir_record_bytes(format);
     const uint8_t *codes = record + row % WEIR_PANEL_ROWS * 4 + input % 4;
     int            code;
     if (format.codes == WEIR_TILE_U8) {
@@ -279,9 +307,11 @@ weir_tile_element weir_tiles_element(const weir_weight *weight, int64_t row, int
         if (format.codes == WEIR_TILE_U4_TABLE) code = weir_tile_table[code];
     }
     const int      split = input / (WEIR_TILE_GROUP / format.splits);
-    const uint8_t *scales = record + weir_record_code_bytes(format) + (split * WEIR_PANEL_ROWS + row % WEIR_PANEL_ROWS) * 2;
-    uint16_t       scale, minimum = 0;
+    const uint8_t *scales = record + weir_record_code_bytes(format) +
+                            (split * WEIR_PANEL_ROWS + row % WEIR_PANEL_ROWS) * 2;
+    uint16_t scale, minimum = 0;
     memcpy(&scale, scales, sizeof scale);
     if (format.minimum) memcpy(&minimum, scales + weir_record_scale_bytes(format), sizeof minimum);
-    return (weir_tile_element){ code - format.zero, weir_f16_to_f32(scale) * format.unit, weir_f16_to_f32(minimum) * format.unit };
+    return (weir_tile_element){ code - format.zero, weir_f16_to_f32(scale) * format.unit,
+                                weir_f16_to_f32(minimum) * format.unit };
 }

@@ -26,10 +26,10 @@ extern "C" {
 #endif
 
 enum {
-    WEIR_TILE_LANES = 16,   /* output rows of a tile                       */
+    WEIR_TILE_LANES = 16, /* output rows of a tile                       */
     WEIR_PANEL_TILES = 2,
     WEIR_PANEL_ROWS = 32,
-    WEIR_TILE_GROUP = 32,   /* inputs per record and per activation scale  */
+    WEIR_TILE_GROUP = 32, /* inputs per record and per activation scale  */
 };
 
 typedef enum weir_tile_codes { WEIR_TILE_U8, WEIR_TILE_U4, WEIR_TILE_U4_TABLE } weir_tile_codes;
@@ -37,9 +37,9 @@ typedef enum weir_tile_codes { WEIR_TILE_U8, WEIR_TILE_U4, WEIR_TILE_U4_TABLE } 
 typedef struct weir_tile_format {
     weir_tile_codes codes;
     bool            minimum; /* zero is 0 then */
-    int32_t         splits;  /* 1 or 2 scales per group                                       */
-    int32_t         zero;    /* what is subtracted from a code (for the table: from its value) */
-    float           unit;    /* a power of two                                                 */
+    int32_t         splits; /* 1 or 2 scales per group                                       */
+    int32_t         zero; /* what is subtracted from a code (for the table: from its value) */
+    float           unit; /* a power of two                                                 */
 } weir_tile_format;
 
 /* The 16 values of IQ4_NL and IQ4_XS plus 128. */
@@ -48,15 +48,23 @@ extern const uint8_t weir_tile_table[16];
 /* False for a dtype that has no tile format. */
 bool weir_tile_format_of(weir_dtype dtype, weir_tile_format *out);
 
-static inline int64_t weir_panel_count(int64_t n_out) { return (n_out + WEIR_PANEL_ROWS - 1) / WEIR_PANEL_ROWS; }
-static inline size_t  weir_record_code_bytes(weir_tile_format format)
+static inline int64_t weir_panel_count(int64_t n_out)
 {
-    return format.codes == WEIR_TILE_U8 ? WEIR_PANEL_ROWS * WEIR_TILE_GROUP : WEIR_PANEL_ROWS * WEIR_TILE_GROUP / 2;
+    return (n_out + WEIR_PANEL_ROWS - 1) / WEIR_PANEL_ROWS;
 }
-static inline size_t weir_record_scale_bytes(weir_tile_format format) { return (size_t)format.splits * WEIR_PANEL_ROWS * sizeof(uint16_t); }
+static inline size_t weir_record_code_bytes(weir_tile_format format)
+{
+    return format.codes == WEIR_TILE_U8 ? WEIR_PANEL_ROWS * WEIR_TILE_GROUP
+                                        : WEIR_PANEL_ROWS * WEIR_TILE_GROUP / 2;
+}
+static inline size_t weir_record_scale_bytes(weir_tile_format format)
+{
+    return (size_t)format.splits * WEIR_PANEL_ROWS * sizeof(uint16_t);
+}
 static inline size_t weir_record_bytes(weir_tile_format format)
 {
-    return weir_record_code_bytes(format) + weir_record_scale_bytes(format) * (format.minimum ? 2 : 1);
+    return weir_record_code_bytes(format) +
+           weir_record_scale_bytes(format) * (format.minimum ? 2 : 1);
 }
 static inline size_t weir_panel_bytes(weir_tile_format format, int64_t n_in)
 {
@@ -67,7 +75,8 @@ bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in
 
 /* Packs panel `panel` of file rows `src` (n_out rows, unaligned) to dst, 64-byte aligned, weir_panel_bytes long. Threads take panels.
  * errors : EFORMAT when a block's scale or minimum is not finite */
-WEIR_MUST_CHECK weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype, int64_t n_out, int64_t n_in, int64_t panel);
+WEIR_MUST_CHECK weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype,
+                                                  int64_t n_out, int64_t n_in, int64_t panel);
 
 /* One weight's parts, for the reference kernel and tests: unit, minimum and scale are already floats. */
 typedef struct weir_tile_element {

@@ -20,7 +20,9 @@ constexpr int kThreads = 2;
 struct Shape {
     int64_t n_in, n_out;
 };
-constexpr Shape kShapes[] = { { 1024, 3584 }, { 3584, 1024 }, { 1024, 6144 }, { 2048, 1024 }, { 1024, 248320 } };
+constexpr Shape kShapes[] = {
+    { 1024, 3584 }, { 3584, 1024 }, { 1024, 6144 }, { 2048, 1024 }, { 1024, 248320 }
+};
 
 template <typename Work> double seconds_of(const Work &work)
 {
@@ -30,14 +32,16 @@ template <typename Work> double seconds_of(const Work &work)
 }
 
 // Operations per second of both threads: eight independent chains, as many as the latency of the instruction asks for.
-#define PROBE(instruction)                                                                                                                 \
-    __asm__ volatile("1:\n" instruction " %%zmm31, %%zmm30, %%zmm0\n" instruction " %%zmm31, %%zmm30, %%zmm1\n" instruction                \
-                     " %%zmm31, %%zmm30, %%zmm2\n" instruction " %%zmm31, %%zmm30, %%zmm3\n" instruction                                   \
-                     " %%zmm31, %%zmm30, %%zmm4\n" instruction " %%zmm31, %%zmm30, %%zmm5\n" instruction                                   \
-                     " %%zmm31, %%zmm30, %%zmm6\n" instruction " %%zmm31, %%zmm30, %%zmm7\n dec %0\n jnz 1b"                               \
-                     : "+r"(n)                                                                                                             \
-                     :                                                                                                                     \
-                     : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7")
+#define PROBE(instruction)                                                                         \
+    __asm__ volatile(                                                                              \
+        "1:\n" instruction " %%zmm31, %%zmm30, %%zmm0\n" instruction                               \
+        " %%zmm31, %%zmm30, %%zmm1\n" instruction " %%zmm31, %%zmm30, %%zmm2\n" instruction        \
+        " %%zmm31, %%zmm30, %%zmm3\n" instruction " %%zmm31, %%zmm30, %%zmm4\n" instruction        \
+        " %%zmm31, %%zmm30, %%zmm5\n" instruction " %%zmm31, %%zmm30, %%zmm6\n" instruction        \
+        " %%zmm31, %%zmm30, %%zmm7\n dec %0\n jnz 1b"                                              \
+        : "+r"(n)                                                                                  \
+        :                                                                                          \
+        : "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7")
 
 double peak(bool int8)
 {
@@ -62,7 +66,9 @@ double peak(bool int8)
 double bandwidth()
 {
     weir_bandwidth measured = {};
-    return weir_bandwidth_measure(&measured, kThreads, 256 << 20, 3, nullptr) == WEIR_OK ? measured.best : 0;
+    return weir_bandwidth_measure(&measured, kThreads, 256 << 20, 3, nullptr) == WEIR_OK
+               ? measured.best
+               : 0;
 }
 
 struct Copies { // packed once per dtype and shape
@@ -75,8 +81,11 @@ struct Copies { // packed once per dtype and shape
         if (dtype == wanted && shape.n_in == s.n_in && shape.n_out == s.n_out) return;
         weights.clear();
         dtype = wanted, shape = s;
-        const int64_t n = std::max<int64_t>(1, (int64_t)320e6 / (int64_t)(weir_row_bytes(dtype, s.n_in) * (size_t)s.n_out));
-        for (int64_t i = 0; i < n; i++) weights.push_back(std::make_unique<Weight>(stream, dtype, s.n_out, s.n_in, (uint32_t)i + 1));
+        const int64_t n = std::max<int64_t>(
+            1, (int64_t)320e6 / (int64_t)(weir_row_bytes(dtype, s.n_in) * (size_t)s.n_out));
+        for (int64_t i = 0; i < n; i++)
+            weights.push_back(
+                std::make_unique<Weight>(stream, dtype, s.n_out, s.n_in, (uint32_t)i + 1));
     }
 };
 
@@ -87,16 +96,20 @@ void product(benchmark::State &state, weir_dtype dtype, Shape shape, int64_t n_r
     copies.fill(stream.stream, dtype, shape);
     const bool               tiles = copies.weights[0]->weight.layout == WEIR_LAYOUT_TILES;
     const bool               bf16 = copies.weights[0]->weight.dtype == WEIR_BF16;
-    const weir_kernel *const rows[] = { &weir_kernel_x86_matmul_tiles_amx, &weir_kernel_x86_matmul_tiles_vnni,
-                                        &weir_kernel_x86_matmul_tiles_v3,  &weir_kernel_x86_matmul_tiles_v2,
-                                        &weir_kernel_onednn_matmul_bf16,   &weir_kernel_onednn_matmul_f32,
-                                        &weir_kernel_x86_matmul_dense_v3,  &weir_kernel_x86_matmul_dense_v2 };
-    const auto               x = random_rows(n_rows * shape.n_in, 1);
-    Memory                   y = aligned_memory((size_t)(n_rows * shape.n_out) * sizeof(float));
-    weir_matmul_args         args = arguments(&copies.weights[0]->weight, (float *)y.get(), x.data(), n_rows);
-    const weir_caps          caps = weir_caps_detect();
-    const weir_kernel       *kernel =
-        *std::find_if(std::begin(rows), std::end(rows), [&](const weir_kernel *k) { return !k->reject(&caps, &args); });
+    const weir_kernel *const rows[] = {
+        &weir_kernel_x86_matmul_tiles_amx, &weir_kernel_x86_matmul_tiles_vnni,
+        &weir_kernel_x86_matmul_tiles_v3,  &weir_kernel_x86_matmul_tiles_v2,
+        &weir_kernel_onednn_matmul_bf16,   &weir_kernel_onednn_matmul_f32,
+        &weir_kernel_x86_matmul_dense_v3,  &weir_kernel_x86_matmul_dense_v2
+    };
+    const auto       x = random_rows(n_rows * shape.n_in, 1);
+    Memory           y = aligned_memory((size_t)(n_rows * shape.n_out) * sizeof(float));
+    weir_matmul_args args =
+        arguments(&copies.weights[0]->weight, (float *)y.get(), x.data(), n_rows);
+    const weir_caps    caps = weir_caps_detect();
+    const weir_kernel *kernel =
+        *std::find_if(std::begin(rows), std::end(rows),
+                      [&](const weir_kernel *k) { return !k->reject(&caps, &args); });
     const size_t              bytes = kernel->scratch(&args);
     Memory                    scratch = aligned_memory(bytes);
     const weir_kernel_context context = { 0, kThreads, nullptr, scratch.get(), bytes, nullptr };
@@ -137,9 +150,12 @@ int main(int argc, char **argv)
         for (const Shape shape : kShapes) {
             for (const int64_t n_rows : { 1, 4, 8, 16, 128, 512 }) {
                 if (n_rows * shape.n_out > 512 * 8192) continue; // the vocabulary meets few rows
-                const std::string name = std::string(weir_dtype_of(dtype).name) + "/" + std::to_string(shape.n_in) + "x" +
+                const std::string name = std::string(weir_dtype_of(dtype).name) + "/" +
+                                         std::to_string(shape.n_in) + "x" +
                                          std::to_string(shape.n_out) + "/" + std::to_string(n_rows);
-                benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State &state) { product(state, dtype, shape, n_rows); })
+                benchmark::RegisterBenchmark(
+                    name.c_str(),
+                    [=](benchmark::State &state) { product(state, dtype, shape, n_rows); })
                     ->UseManualTime()
                     ->MinTime(0.15)
                     ->Unit(benchmark::kMicrosecond);

@@ -32,7 +32,8 @@ void must(weir_status status)
 void write_session(const char *path, const uint64_t model[2])
 {
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
-    static const weir_kv_spec spec = { 1, 1, 8, 8, &format, 0, 4096, 0, nullptr, {}, 0, false, false, 0 };
+    static const weir_kv_spec spec = { 1, 1,       8,  8, &format, 0,     4096,
+                                       0, nullptr, {}, 0, false,   false, 0 };
     weir_session_identity     identity = {};
     memcpy(identity.model, model, sizeof identity.model);
     strcpy(identity.format, "f16");
@@ -88,14 +89,16 @@ int main(int argc, char **argv)
     std::normal_distribution<float> normal;
     std::vector<float>              vector(dim);
     weir_new_state                  state = {};
-    state.label = "document", state.vector = vector.data(), state.write = link_source, state.user = (void *)source.c_str();
+    state.label = "document", state.vector = vector.data(), state.write = link_source,
+    state.user = (void *)source.c_str();
     const auto add = [&] {
         for (float &x : vector) x = normal(random);
         must(weir_states_add(states, &state, nullptr, &error));
     };
     const int64_t start = weir_clock_ns();
     for (size_t i = 0; i < n; i++) add();
-    (void)printf("%zu states of %zu dimensions, added in %.2f ms each\n", n, dim, (double)(weir_clock_ns() - start) * 1e-6 / (double)n);
+    (void)printf("%zu states of %zu dimensions, added in %.2f ms each\n", n, dim,
+                 (double)(weir_clock_ns() - start) * 1e-6 / (double)n);
 
     const auto open = [&] {
         weir_states_close(states);

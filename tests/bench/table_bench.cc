@@ -24,7 +24,8 @@ class Arena {
   public:
     Arena()
     {
-        void *const all = mmap(nullptr, kArena + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        void *const all = mmap(nullptr, kArena + kHugePage, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (all == MAP_FAILED) std::abort();
         all_ = static_cast<char *>(all);
         begin_ = all_ + (kHugePage - (size_t)(uintptr_t)all_ % kHugePage);
@@ -73,7 +74,8 @@ double median(std::vector<double> values)
     return values[values.size() / 2];
 }
 
-void measure(benchmark::State &state, weir_stream *stream, const weir_kernel *row, const Case &test_case)
+void measure(benchmark::State &state, weir_stream *stream, const weir_kernel *row,
+             const Case &test_case)
 {
     const Copies copies(test_case);
     if (const char *why = weir_kernel_reject(stream, row, copies.args[0])) {
@@ -84,8 +86,11 @@ void measure(benchmark::State &state, weir_stream *stream, const weir_kernel *ro
     for (auto _ : state) {
         const auto start = std::chrono::steady_clock::now();
         for (const void *args : copies.args)
-            if (weir_kernel_run(stream, row, args) != WEIR_OK) state.SkipWithError("the kernel failed");
-        seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / (double)copies.args.size());
+            if (weir_kernel_run(stream, row, args) != WEIR_OK)
+                state.SkipWithError("the kernel failed");
+        seconds.push_back(
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() /
+            (double)copies.args.size());
         state.SetIterationTime(seconds.back());
         if (copies.arena.used() >= kLeastRead) read.push_back(copies.arena.read_gbps());
     }
@@ -94,7 +99,9 @@ void measure(benchmark::State &state, weir_stream *stream, const weir_kernel *ro
     state.counters["median_us"] = of_call * 1e6;
     state.counters["GB/s"] = rate;
     state.counters["GFLOP/s"] = test_case.work.flops / of_call * 1e-9;
-    if (!read.empty()) state.counters["read_GB/s"] = median(read), state.counters["of_bandwidth"] = rate / median(read);
+    if (!read.empty())
+        state.counters["read_GB/s"] = median(read),
+        state.counters["of_bandwidth"] = rate / median(read);
 }
 
 } // namespace
@@ -115,9 +122,10 @@ int main(int argc, char **argv)
         const weir_kernel *row = weir_kernel_at(i);
         for (const Case &test_case : bench_cases(row->op, stream))
             if (row->backend != WEIR_BACKEND_REF)
-                benchmark::RegisterBenchmark((std::string(row->name) + "/" + test_case.name).c_str(), [=](benchmark::State &state) {
-                    measure(state, stream, row, test_case);
-                })->UseManualTime();
+                benchmark::RegisterBenchmark(
+                    (std::string(row->name) + "/" + test_case.name).c_str(),
+                    [=](benchmark::State &state) { measure(state, stream, row, test_case); })
+                    ->UseManualTime();
     }
     benchmark::RunSpecifiedBenchmarks();
     weir_stream_close(stream);

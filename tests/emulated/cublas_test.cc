@@ -30,19 +30,26 @@ Preference last_preference;
 
 float value_of(const void *data, int type, int64_t i)
 {
-    return type == WEIR_LT_BF16 ? weir_bf16_to_f32(static_cast<const uint16_t *>(data)[i]) : static_cast<const float *>(data)[i];
+    return type == WEIR_LT_BF16 ? weir_bf16_to_f32(static_cast<const uint16_t *>(data)[i])
+                                : static_cast<const float *>(data)[i];
 }
 
 // D = A^T B + beta C + bias by columns.
-int product(weir_lt, weir_lt desc_, const void *, const void *a, weir_lt a_, const void *b, weir_lt b_, const void *beta, const void *c,
-            weir_lt c_, void *d, weir_lt d_, const weir_lt_algorithm *algorithm, void *, size_t, void *)
+int product(weir_lt, weir_lt desc_, const void *, const void *a, weir_lt a_, const void *b,
+            weir_lt b_, const void *beta, const void *c, weir_lt c_, void *d, weir_lt d_,
+            const weir_lt_algorithm *algorithm, void *, size_t, void *)
 {
     const auto &desc = *static_cast<Desc *>(desc_);
-    const auto &A = *static_cast<Layout *>(a_), &B = *static_cast<Layout *>(b_), &C = *static_cast<Layout *>(c_),
-               &D = *static_cast<Layout *>(d_);
-    if (algorithm->data[0] != 77 || desc.compute != WEIR_LT_COMPUTE_F32 || desc.transposed_a != WEIR_LT_TRANSPOSED) return 7;
-    if (A.rows != B.rows || A.columns != D.rows || B.columns != D.columns || A.type != B.type || D.type != WEIR_LT_F32) return 7;
-    if (A.leading < (int64_t)A.rows || B.leading < (int64_t)B.rows || D.leading < (int64_t)D.rows) return 7;
+    const auto &A = *static_cast<Layout *>(a_), &B = *static_cast<Layout *>(b_),
+               &C = *static_cast<Layout *>(c_), &D = *static_cast<Layout *>(d_);
+    if (algorithm->data[0] != 77 || desc.compute != WEIR_LT_COMPUTE_F32 ||
+        desc.transposed_a != WEIR_LT_TRANSPOSED)
+        return 7;
+    if (A.rows != B.rows || A.columns != D.rows || B.columns != D.columns || A.type != B.type ||
+        D.type != WEIR_LT_F32)
+        return 7;
+    if (A.leading < (int64_t)A.rows || B.leading < (int64_t)B.rows || D.leading < (int64_t)D.rows)
+        return 7;
     for (uint64_t j = 0; j < D.columns; j++)
         for (uint64_t i = 0; i < D.rows; i++) {
             double sum = 0;
@@ -50,7 +57,8 @@ int product(weir_lt, weir_lt desc_, const void *, const void *a, weir_lt a_, con
                 sum += (double)value_of(a, A.type, (int64_t)(i * (uint64_t)A.leading + k)) *
                        (double)value_of(b, B.type, (int64_t)(j * (uint64_t)B.leading + k));
             const float factor = *static_cast<const float *>(beta);
-            if (factor != 0) sum += factor * static_cast<const float *>(c)[j * (uint64_t)C.leading + i];
+            if (factor != 0)
+                sum += factor * static_cast<const float *>(c)[j * (uint64_t)C.leading + i];
             if (desc.epilogue == WEIR_LT_EPILOGUE_BIAS) sum += desc.bias[i];
             static_cast<float *>(d)[j * (uint64_t)D.leading + i] = (float)sum;
         }
@@ -58,7 +66,10 @@ int product(weir_lt, weir_lt desc_, const void *, const void *a, weir_lt a_, con
 }
 
 template <class T> int make(weir_lt *out) { return *out = new T(), open_things++, 0; }
-template <class T> int drop(weir_lt thing) { return delete static_cast<T *>(thing), open_things--, 0; }
+template <class T> int drop(weir_lt thing)
+{
+    return delete static_cast<T *>(thing), open_things--, 0;
+}
 
 weir_cublas fake_library()
 {
@@ -75,22 +86,24 @@ weir_cublas fake_library()
         return 0;
     };
     library.lt.desc_destroy = drop<Desc>;
-    library.lt.layout_create = [](weir_lt *out, int type, uint64_t rows, uint64_t columns, int64_t leading) {
+    library.lt.layout_create = [](weir_lt *out, int type, uint64_t rows, uint64_t columns,
+                                  int64_t leading) {
         make<Layout>(out);
         *static_cast<Layout *>(*out) = { type, rows, columns, leading };
         return 0;
     };
     library.lt.layout_destroy = drop<Layout>;
     library.lt.preference_create = make<Preference>;
-    library.lt.preference_set = [](weir_lt preference, int attribute, const void *value, size_t bytes) {
+    library.lt.preference_set = [](weir_lt preference, int attribute, const void *value,
+                                   size_t bytes) {
         uint64_t number = 0;
         std::memcpy(&number, value, bytes);
         static_cast<Preference *>(preference)->values[attribute] = number;
         return 0;
     };
     library.lt.preference_destroy = drop<Preference>;
-    library.lt.choose = [](weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, weir_lt preference, int, weir_lt_choice *choices,
-                           int *found) {
+    library.lt.choose = [](weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, weir_lt preference,
+                           int, weir_lt_choice *choices, int *found) {
         last_preference = *static_cast<Preference *>(preference);
         choices->algorithm.data[0] = 77;
         *found = 1;
@@ -105,13 +118,16 @@ struct CudaWeight {
     std::vector<uint8_t> file;
     Memory               memory;
     weir_weight          weight = {};
-    CudaWeight(weir_dtype dtype, int64_t n_out, int64_t n_in) : file(random_file(dtype, n_out * n_in, 3))
+    CudaWeight(weir_dtype dtype, int64_t n_out, int64_t n_in)
+        : file(random_file(dtype, n_out * n_in, 3))
     {
-        weight.n_out = n_out, weight.n_in = n_in, weight.dtype = dtype, weight.layout = WEIR_LAYOUT_CUDA;
+        weight.n_out = n_out, weight.n_in = n_in, weight.dtype = dtype,
+        weight.layout = WEIR_LAYOUT_CUDA;
         if (!weir_cuda_weight_bytes(&weight.bytes, dtype, n_out, n_in)) std::abort();
         memory = aligned_memory(weight.bytes);
         weight.data = memory.get();
-        if (weir_cuda_pack_rows(memory.get(), dtype, file.data(), dtype, n_in, 0, n_out) != WEIR_OK) std::abort();
+        if (weir_cuda_pack_rows(memory.get(), dtype, file.data(), dtype, n_in, 0, n_out) != WEIR_OK)
+            std::abort();
     }
 };
 
@@ -130,15 +146,18 @@ TEST(Cublas, MultipliesAsTheReference)
         for (const bool accumulate : { false, true }) {
             const int64_t    n_in = 61, n_out = 19, n_rows = 33, stride = 23, x_stride = 64;
             const CudaWeight w(dtype, n_out, n_in);
-            const auto       x = random_rows(n_rows * x_stride, 5), bias = random_rows(n_out, 6), before = random_rows(n_rows * stride, 7);
+            const auto       x = random_rows(n_rows * x_stride, 5), bias = random_rows(n_out, 6),
+                       before = random_rows(n_rows * stride, 7);
             std::vector<float> got = before, want = before;
             weir_matmul_args   args = arguments(&w.weight, got.data(), x.data(), n_rows);
             args.x_stride = x_stride;
-            args.outputs[0] = { &w.weight, got.data(), accumulate ? bias.data() : nullptr, stride, accumulate };
+            args.outputs[0] = { &w.weight, got.data(), accumulate ? bias.data() : nullptr, stride,
+                                accumulate };
             ASSERT_EQ(run_with(&library, args), WEIR_OK);
             args.outputs[0].dst = want.data();
             ASSERT_TRUE(run(weir_kernel_ref_matmul, args));
-            for (size_t i = 0; i < got.size(); i++) EXPECT_NEAR(got[i], want[i], 1e-6 + 1e-6 * std::fabs(want[i]));
+            for (size_t i = 0; i < got.size(); i++)
+                EXPECT_NEAR(got[i], want[i], 1e-6 + 1e-6 * std::fabs(want[i]));
         }
     EXPECT_EQ(open_things, 0);
 }
@@ -160,10 +179,12 @@ TEST(Cublas, KeepsItsChoices)
     EXPECT_EQ(chosen, 3);
     EXPECT_EQ(last_preference.values[WEIR_LT_PREFER_ALIGNMENT_A], 16u);
     EXPECT_EQ(last_preference.values[WEIR_LT_PREFER_ALIGNMENT_A + 1], 4u);
-    for (int64_t n_rows = 64; n_rows < 64 + 2 * WEIR_CUBLAS_KEPT; n_rows++) EXPECT_EQ(ask(n_rows), WEIR_OK);
+    for (int64_t n_rows = 64; n_rows < 64 + 2 * WEIR_CUBLAS_KEPT; n_rows++)
+        EXPECT_EQ(ask(n_rows), WEIR_OK);
     EXPECT_EQ(ask(41), WEIR_OK);
     EXPECT_EQ(chosen, 3 + 2 * WEIR_CUBLAS_KEPT + 1) << "the oldest are gone";
-    library.lt.choose = [](weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, int, weir_lt_choice *, int *found) {
+    library.lt.choose = [](weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, weir_lt, int,
+                           weir_lt_choice *, int *found) {
         *found = 0;
         return 0;
     };
@@ -173,10 +194,13 @@ TEST(Cublas, KeepsItsChoices)
 
 TEST(Cublas, RejectsWithAReason)
 {
-    const CudaWeight w(WEIR_BF16, 8, 64), f16(WEIR_F16, 8, 64), q8(WEIR_Q8_0, 8, 64), f32(WEIR_F32, 8, 64);
+    const CudaWeight w(WEIR_BF16, 8, 64), f16(WEIR_F16, 8, 64), q8(WEIR_Q8_0, 8, 64),
+        f32(WEIR_F32, 8, 64);
     weir_matmul_args args = arguments(&w.weight, nullptr, nullptr, 100);
     weir_caps        caps = {};
-    const auto       why = [&] { return std::string(weir_kernel_cuda_cublas_matmul.reject(&caps, &args)); };
+    const auto       why = [&] {
+        return std::string(weir_kernel_cuda_cublas_matmul.reject(&caps, &args));
+    };
     EXPECT_EQ(why(), "needs sm_80");
     caps.cuda_capability = 90;
     EXPECT_EQ(weir_kernel_cuda_cublas_matmul.reject(&caps, &args), nullptr);

@@ -32,7 +32,8 @@ Floats attend_chunks(const Sequence &sequence, int32_t chunk)
 {
     Floats pieces;
     for (int32_t first = 0; first < sequence.shape.n_rows; first += chunk) {
-        const Floats piece = attend(kernel, sequence, first, std::min(chunk, sequence.shape.n_rows - first));
+        const Floats piece =
+            attend(kernel, sequence, first, std::min(chunk, sequence.shape.n_rows - first));
         pieces.insert(pieces.end(), piece.begin(), piece.end());
     }
     return pieces;
@@ -42,16 +43,20 @@ TEST(CudaAttention, MatchesRefOnEveryWidth)
 {
     int n = 0;
     for (const weir_kv_format format : formats)
-        for (const Shape &some : { Shape{ 1, 1, 1, 8, 0, 1, 0 }, Shape{ 3, 1, 16, 16, 30, 5, 0 }, Shape{ 5, 1, 20, 24, 61, 9, 0 },
-                                   Shape{ 20, 1, 45, 8, 10, 4, 0 }, Shape{ 8, 2, 32, 96, 90, 2, 0 }, Shape{ 4, 4, 64, 128, 5, 70, 0 },
-                                   Shape{ 2, 1, 128, 64, 130, 33, 50 }, Shape{ 16, 1, 128, 128, 40, 9, 0 },
-                                   Shape{ 6, 2, 160, 40, 70, 3, 0 }, Shape{ 4, 1, 256, 256, 100, 12, 0 }, Shape{ 3, 1, 256, 32, 50, 7, 0 },
-                                   Shape{ 8, 1, 192, 128, 33, 1, 0 }, Shape{ 2, 2, 96, 224, 60, 40, 30 } }) {
+        for (const Shape &some :
+             { Shape{ 1, 1, 1, 8, 0, 1, 0 }, Shape{ 3, 1, 16, 16, 30, 5, 0 },
+               Shape{ 5, 1, 20, 24, 61, 9, 0 }, Shape{ 20, 1, 45, 8, 10, 4, 0 },
+               Shape{ 8, 2, 32, 96, 90, 2, 0 }, Shape{ 4, 4, 64, 128, 5, 70, 0 },
+               Shape{ 2, 1, 128, 64, 130, 33, 50 }, Shape{ 16, 1, 128, 128, 40, 9, 0 },
+               Shape{ 6, 2, 160, 40, 70, 3, 0 }, Shape{ 4, 1, 256, 256, 100, 12, 0 },
+               Shape{ 3, 1, 256, 32, 50, 7, 0 }, Shape{ 8, 1, 192, 128, 33, 1, 0 },
+               Shape{ 2, 2, 96, 224, 60, 40, 30 } }) {
             const Shape shape = with(some, format);
             if (!takes(shape) || !accepts(shape)) continue;
             const Sequence sequence(shape, 7);
-            expect_close(attend(kernel, sequence, 0, shape.n_rows), attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows),
-                         kernel.atol, kernel.rtol, text(kernel, shape));
+            expect_close(attend(kernel, sequence, 0, shape.n_rows),
+                         attend(weir_kernel_ref_attention, sequence, 0, shape.n_rows), kernel.atol,
+                         kernel.rtol, text(kernel, shape));
             n++;
         }
     EXPECT_GE(n, 30);
@@ -80,27 +85,31 @@ TEST(CudaAttention, BitsDoNotDependOnChunks)
 {
     for (const weir_kv_format format : formats)
         for (const Shape &some :
-             { Shape{ 6, 2, 32, 64, 1000, 40, 0 }, Shape{ 3, 1, 64, 32, 1000, 40, 700 }, Shape{ 10, 1, 128, 128, 0, 45, 7 },
-               Shape{ 4, 1, 160, 256, 1010, 20, 0 }, Shape{ 2, 1, 256, 128, 1015, 13, 0 } }) {
+             { Shape{ 6, 2, 32, 64, 1000, 40, 0 }, Shape{ 3, 1, 64, 32, 1000, 40, 700 },
+               Shape{ 10, 1, 128, 128, 0, 45, 7 }, Shape{ 4, 1, 160, 256, 1010, 20, 0 },
+               Shape{ 2, 1, 256, 128, 1015, 13, 0 } }) {
             const Shape shape = with(some, format);
             if (!takes(shape)) continue;
             const Sequence sequence(shape, 11);
             const Floats   whole = attend(kernel, sequence, 0, shape.n_rows);
             for (const int32_t chunk : { 17, format == WEIR_KV_F16 ? 1 : 4 })
-                EXPECT_TRUE(same_bits(whole, attend_chunks(sequence, chunk))) << text(kernel, shape) << " chunk " << chunk;
+                EXPECT_TRUE(same_bits(whole, attend_chunks(sequence, chunk)))
+                    << text(kernel, shape) << " chunk " << chunk;
         }
 }
 
 TEST(CudaAttention, BitsDoNotDependOnTheBatch)
 {
-    const Shape                            base = { 8, 2, 32, 32, 0, 0, 0, WEIR_KV_F16, WEIR_KV_F16 };
+    const Shape base = { 8, 2, 32, 32, 0, 0, 0, WEIR_KV_F16, WEIR_KV_F16 };
     std::vector<std::unique_ptr<Sequence>> sequences;
     std::vector<weir_kv_segment>           segments;
     Floats                                 q;
     int32_t                                n_rows = 0;
     for (int i = 0; i < 40; i++) { /* more than a warp looks at at once */
         Shape shape = base;
-        shape.n_past = i % 13 == 2 ? 2100 + i : i * 7, shape.n_rows = i % 9 == 4 ? 19 : i % 5 == 1 ? 0 : 1;
+        shape.n_past = i % 13 == 2 ? 2100 + i : i * 7, shape.n_rows = i % 9 == 4   ? 19
+                                                                      : i % 5 == 1 ? 0
+                                                                                   : 1;
         sequences.push_back(std::make_unique<Sequence>(shape, 20 + (uint32_t)i));
         segments.push_back(sequences.back()->pages.segment(n_rows, shape.n_rows, shape.n_past));
         q.insert(q.end(), sequences.back()->q.begin(), sequences.back()->q.end());
@@ -125,9 +134,10 @@ TEST(CudaAttention, BitsDoNotDependOnTheCutOfHeads)
         const Floats          whole = attend(kernel, sequence, 0, n_rows);
         const weir_kv_segment segment = sequence.pages.segment(0, n_rows, shape.n_past);
         for (const std::vector<int32_t> &ends : { std::vector<int32_t>{ 1, 2, 3, 4 }, { 1, 4 } }) {
-            Floats                             out(whole.size(), NAN), lse((size_t)(n_rows * 12), NAN), want((size_t)(n_rows * 12), NAN);
+            Floats out(whole.size(), NAN), lse((size_t)(n_rows * 12), NAN),
+                want((size_t)(n_rows * 12), NAN);
             const std::vector<weir_kv_segment> ranges = cut(segment, ends), one = { segment };
-            weir_attention_args                args = args_of(shape, sequence.q.data(), out.data(), ranges);
+            weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), ranges);
             args.lse = lse.data();
             ASSERT_EQ(run(kernel, &args), WEIR_OK);
             EXPECT_TRUE(same_bits(out, whole));
@@ -141,25 +151,30 @@ TEST(CudaAttention, BitsDoNotDependOnTheCutOfHeads)
 // Rows by calls that end at these splits; pages of other splits are not there.
 Floats attend_pieces(const Sequence &sequence, const std::vector<int32_t> &ends)
 {
-    const Shape          &shape = sequence.shape;
-    const size_t          n = (size_t)(shape.n_rows * shape.heads);
-    Floats                out(n * (size_t)shape.value_dim, 7.0f), carry(n * (size_t)weir_attention_carry_floats(shape.value_dim), NAN);
+    const Shape &shape = sequence.shape;
+    const size_t n = (size_t)(shape.n_rows * shape.heads);
+    Floats       out(n * (size_t)shape.value_dim, 7.0f),
+        carry(n * (size_t)weir_attention_carry_floats(shape.value_dim), NAN);
     const Floats          untouched = out;
     const weir_kv_segment segment = sequence.pages.segment(0, shape.n_rows, shape.n_past);
     int32_t               first_split = 0;
     for (size_t call = 0; call < ends.size(); call++) {
         const int32_t       end = ends[call];
-        std::vector<void *> present(segment.pages, segment.pages + segment.page_stride * shape.kv_heads);
+        std::vector<void *> present(segment.pages,
+                                    segment.pages + segment.page_stride * shape.kv_heads);
         for (size_t i = 0; i < present.size(); i++) {
-            const int64_t split = (int64_t)i % segment.page_stride / (WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS);
+            const int64_t split =
+                (int64_t)i % segment.page_stride / (WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS);
             if (split < first_split || split >= end) present[i] = nullptr;
         }
         std::vector<weir_kv_segment> segments = { segment };
         segments[0].pages = present.data();
         weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
-        args.carry = carry.data(), args.first_split = first_split, args.end_split = end, args.is_last = call + 1 == ends.size();
+        args.carry = carry.data(), args.first_split = first_split, args.end_split = end,
+        args.is_last = call + 1 == ends.size();
         EXPECT_EQ(run(kernel, &args), WEIR_OK);
-        if (!args.is_last) EXPECT_TRUE(same_bits(out, untouched)) << "wrote out before its last call";
+        if (!args.is_last)
+            EXPECT_TRUE(same_bits(out, untouched)) << "wrote out before its last call";
         first_split = end;
     }
     return out;
@@ -168,8 +183,9 @@ Floats attend_pieces(const Sequence &sequence, const std::vector<int32_t> &ends)
 TEST(CudaAttention, PiecesGiveTheBitsOfOneCall)
 {
     for (const weir_kv_format format : formats)
-        for (const Shape &some : { Shape{ 4, 1, 32, 32, 3300, 1, 0 }, Shape{ 4, 2, 32, 64, 2040, 40, 0 },
-                                   Shape{ 2, 2, 32, 32, 2500, 3, 1100 }, Shape{ 2, 1, 32, 32, 2100, 45, 60 } }) {
+        for (const Shape &some :
+             { Shape{ 4, 1, 32, 32, 3300, 1, 0 }, Shape{ 4, 2, 32, 64, 2040, 40, 0 },
+               Shape{ 2, 2, 32, 32, 2500, 3, 1100 }, Shape{ 2, 1, 32, 32, 2100, 45, 60 } }) {
             const Shape    shape = with(some, format);
             const Sequence sequence(shape, 41);
             const int32_t  n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
@@ -179,7 +195,8 @@ TEST(CudaAttention, PiecesGiveTheBitsOfOneCall)
                 for (int32_t split = 1; split < n_splits; split++)
                     if (cuts >> (split - 1) & 1) ends.push_back(split);
                 ends.push_back(n_splits);
-                EXPECT_TRUE(same_bits(whole, attend_pieces(sequence, ends))) << text(kernel, shape) << " cuts " << cuts;
+                EXPECT_TRUE(same_bits(whole, attend_pieces(sequence, ends)))
+                    << text(kernel, shape) << " cuts " << cuts;
                 ends.push_back(n_splits); /* the last call has no splits */
                 EXPECT_TRUE(same_bits(whole, attend_pieces(sequence, ends)))
                     << text(kernel, shape) << " cuts " << cuts << " and an empty one";

@@ -18,23 +18,29 @@ struct Result {
 };
 
 // Sequences of these lengths, each of them in calls of `cut` rows; 0: all of all sequences in one call.
-Result run_rows(const weir_kernel &kernel, const Heads &h, const std::vector<int32_t> &lengths, int32_t cut)
+Result run_rows(const weir_kernel &kernel, const Heads &h, const std::vector<int32_t> &lengths,
+                int32_t cut)
 {
     int32_t n_rows = 0;
     for (const int32_t n : lengths) n_rows += n;
     const int64_t tiles = (h.value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES,
                   each = h.n_v_heads * tiles * h.key_dim * WEIR_DELTA_LANES;
     const int64_t keys = h.n_k_heads * h.key_dim, stride = 2 * keys + h.n_v_heads * h.value_dim + 5;
-    const Floats  qkv = random_floats((size_t)(n_rows * stride), 3), gates = random_floats((size_t)(n_rows * 2 * h.n_v_heads), 4, 2);
-    const Floats  a_neg((size_t)h.n_v_heads, -0.7f), dt_bias = random_floats((size_t)h.n_v_heads, 5);
-    Result result = { Floats((size_t)(n_rows * h.n_v_heads * h.value_dim), NAN), random_floats(lengths.size() * (size_t)each, 6, 0.3f) };
+    const Floats  qkv = random_floats((size_t)(n_rows * stride), 3),
+                 gates = random_floats((size_t)(n_rows * 2 * h.n_v_heads), 4, 2);
+    const Floats a_neg((size_t)h.n_v_heads, -0.7f), dt_bias = random_floats((size_t)h.n_v_heads, 5);
+    Result       result = { Floats((size_t)(n_rows * h.n_v_heads * h.value_dim), NAN),
+                            random_floats(lengths.size() * (size_t)each, 6, 0.3f) };
     for (size_t i = 0; i < result.state.size(); i++) /* lanes past value_dim are zero */
-        if ((int64_t)i / WEIR_DELTA_LANES / h.key_dim % tiles * WEIR_DELTA_LANES + (int64_t)i % WEIR_DELTA_LANES >= h.value_dim)
+        if ((int64_t)i / WEIR_DELTA_LANES / h.key_dim % tiles * WEIR_DELTA_LANES +
+                (int64_t)i % WEIR_DELTA_LANES >=
+            h.value_dim)
             result.state[i] = 0;
     std::vector<weir_recurrent_segment> segments;
     int32_t                             row = 0;
     for (size_t s = 0; s < lengths.size(); s++) {
-        for (int32_t first = 0; first < lengths[s] || first == 0; first += cut > 0 ? cut : lengths[s] + 1) {
+        for (int32_t first = 0; first < lengths[s] || first == 0;
+             first += cut > 0 ? cut : lengths[s] + 1) {
             const int32_t left = lengths[s] - first, n = cut > 0 && cut < left ? cut : left;
             segments.push_back({ nullptr, result.state.data() + (int64_t)s * each, row, n });
             row += n;
@@ -43,10 +49,14 @@ Result run_rows(const weir_kernel &kernel, const Heads &h, const std::vector<int
     const size_t at_once = cut > 0 ? 1 : segments.size();
     for (size_t s = 0; s < segments.size(); s += at_once) {
         weir_gated_delta_rule_args args = {};
-        args.out = result.out.data(), args.q = qkv.data(), args.k = qkv.data() + keys, args.v = qkv.data() + 2 * keys;
-        args.a = gates.data(), args.b = gates.data() + h.n_v_heads, args.a_neg = a_neg.data(), args.dt_bias = dt_bias.data();
-        args.segments = &segments[s], args.n_segments = (int64_t)at_once, args.n_k_heads = h.n_k_heads, args.n_v_heads = h.n_v_heads;
-        args.key_dim = h.key_dim, args.value_dim = h.value_dim, args.qkv_stride = stride, args.ab_stride = 2 * h.n_v_heads;
+        args.out = result.out.data(), args.q = qkv.data(), args.k = qkv.data() + keys,
+        args.v = qkv.data() + 2 * keys;
+        args.a = gates.data(), args.b = gates.data() + h.n_v_heads, args.a_neg = a_neg.data(),
+        args.dt_bias = dt_bias.data();
+        args.segments = &segments[s], args.n_segments = (int64_t)at_once,
+        args.n_k_heads = h.n_k_heads, args.n_v_heads = h.n_v_heads;
+        args.key_dim = h.key_dim, args.value_dim = h.value_dim, args.qkv_stride = stride,
+        args.ab_stride = 2 * h.n_v_heads;
         args.tiled_heads = h.is_tiled;
         EXPECT_EQ(run(kernel, &args), WEIR_OK);
     }
@@ -56,8 +66,9 @@ Result run_rows(const weir_kernel &kernel, const Heads &h, const std::vector<int
 TEST(CudaGatedDeltaRule, MatchesRefOnEveryWidth)
 {
     for (const Heads &h :
-         { Heads{ 1, 1, 1, 1, false }, Heads{ 2, 4, 32, 16, true }, Heads{ 2, 6, 64, 40, false }, Heads{ 1, 2, 77, 17, false },
-           Heads{ 2, 2, 128, 128, true }, Heads{ 1, 1, 200, 32, false }, Heads{ 1, 2, 256, 64, true } }) {
+         { Heads{ 1, 1, 1, 1, false }, Heads{ 2, 4, 32, 16, true }, Heads{ 2, 6, 64, 40, false },
+           Heads{ 1, 2, 77, 17, false }, Heads{ 2, 2, 128, 128, true },
+           Heads{ 1, 1, 200, 32, false }, Heads{ 1, 2, 256, 64, true } }) {
         const Result got = run_rows(scan, h, { 1, 0, 37, 4, 5 }, 0),
                      want = run_rows(weir_kernel_ref_gated_delta_rule, h, { 1, 0, 37, 4, 5 }, 0);
         expect_close(got.out, want.out, scan.atol, scan.rtol, "out");

@@ -67,7 +67,8 @@ __global__ void product(float *d, const uint16_t *a, const uint16_t *b, bool is_
 {
     __shared__ __align__(16) uint16_t kept_a[16][24], kept_b[16][16];
     const unsigned                    lane = threadIdx.x;
-    for (unsigned i = lane; i < 32; i += 32) weir_cuda::copy_async(&kept_a[i / 2][i % 2 * 8], a + i * 8);
+    for (unsigned i = lane; i < 32; i += 32)
+        weir_cuda::copy_async(&kept_a[i / 2][i % 2 * 8], a + i * 8);
     weir_cuda::copy_commit();
     if (lane < 16) weir_cuda::copy_async(kept_b[lane], b + lane * 8);
     weir_cuda::copy_commit();
@@ -90,14 +91,17 @@ TEST(CudaEmulation, TensorCores)
     for (const bool is_bf16 : { false, true }) {
         alignas(16) uint16_t a[16 * 16], b[16 * 8];
         float                d[16 * 8];
-        const auto           narrow = [&](int x) { return is_bf16 ? __float2bfloat16_rn((float)x).bits : __float2half_rn((float)x).bits; };
+        const auto           narrow = [&](int x) {
+            return is_bf16 ? __float2bfloat16_rn((float)x).bits : __float2half_rn((float)x).bits;
+        };
         for (int i = 0; i < 256; i++) a[i] = narrow(i * 7 % 61 - 30);
         for (int i = 0; i < 128; i++) b[i] = narrow(i * 11 % 53 - 20);
         WEIR_LAUNCH(product, 1, 32, 0, nullptr, d, a, b, is_bf16);
         for (int m = 0; m < 16; m++)
             for (int n = 0; n < 8; n++) {
                 int sum = 1;
-                for (int k = 0; k < 16; k++) sum += ((m * 16 + k) * 7 % 61 - 30) * ((k * 8 + n) * 11 % 53 - 20);
+                for (int k = 0; k < 16; k++)
+                    sum += ((m * 16 + k) * 7 % 61 - 30) * ((k * 8 + n) * 11 % 53 - 20);
                 EXPECT_EQ(d[m * 8 + n], (float)sum);
             }
     }
@@ -106,7 +110,8 @@ TEST(CudaEmulation, TensorCores)
 __global__ void bytes_product(int *d, const uint32_t *a, const uint32_t *b)
 {
     const unsigned lane = threadIdx.x, g = lane / 4, t = lane % 4;
-    const uint32_t rows[4] = { a[g * 8 + t], a[(g + 8) * 8 + t], a[g * 8 + t + 4], a[(g + 8) * 8 + t + 4] };
+    const uint32_t rows[4] = { a[g * 8 + t], a[(g + 8) * 8 + t], a[g * 8 + t + 4],
+                               a[(g + 8) * 8 + t + 4] };
     const uint32_t columns[2] = { b[g * 8 + t], b[g * 8 + t + 4] };
     int            sum[4] = {};
     weir_cuda::mma_s8(sum, rows, columns);
@@ -149,7 +154,18 @@ TEST(CudaEmulation, CopiesArriveWhenTheyAreWaitedFor)
     for (int i = 0; i < 16; i++) EXPECT_TRUE(std::isnan(out[i]));
 }
 
-enum Mistake { kTwoBarriers, kLeftBarrier, kLeftLane, kOtherLine, kNotInMask, kNoWait, kPast, kMisaligned, kNotShared, kStarved };
+enum Mistake {
+    kTwoBarriers,
+    kLeftBarrier,
+    kLeftLane,
+    kOtherLine,
+    kNotInMask,
+    kNoWait,
+    kPast,
+    kMisaligned,
+    kNotShared,
+    kStarved
+};
 __global__ void mistaken(Mistake mistake, const char *global)
 {
     WEIR_DYNAMIC_SHARED(char, kept);
@@ -194,7 +210,9 @@ __global__ void mistaken(Mistake mistake, const char *global)
 TEST(CudaEmulation, MistakesEndTheProgram)
 {
     alignas(16) static char global[64];
-    const auto              make = [](Mistake mistake) { WEIR_LAUNCH(mistaken, 1, 64, 64, nullptr, mistake, global); };
+    const auto              make = [](Mistake mistake) {
+        WEIR_LAUNCH(mistaken, 1, 64, 64, nullptr, mistake, global);
+    };
     EXPECT_DEATH(make(kTwoBarriers), "is at the barrier of line");
     EXPECT_DEATH(make(kLeftBarrier), "left the kernel|while others wait at a barrier");
     EXPECT_DEATH(make(kLeftLane), "left the kernel|ends while lane");
@@ -204,7 +222,8 @@ TEST(CudaEmulation, MistakesEndTheProgram)
     EXPECT_DEATH(make(kPast), "past its dynamic shared memory");
     EXPECT_DEATH(make(kMisaligned), "not 16-byte aligned");
     EXPECT_DEATH(make(kNotShared), "not in shared memory");
-    EXPECT_DEATH(make(kStarved), "lanes that never come|ends while lane|while others wait at a barrier");
+    EXPECT_DEATH(make(kStarved),
+                 "lanes that never come|ends while lane|while others wait at a barrier");
 }
 
 TEST(CudaEmulation, LaunchesThatNoDeviceTakes)
@@ -214,10 +233,13 @@ TEST(CudaEmulation, LaunchesThatNoDeviceTakes)
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
     WEIR_LAUNCH(mistaken, 1, 32, 64 << 10, nullptr, kTwoBarriers, nullptr);
     EXPECT_NE(cudaGetLastError(), cudaSuccess);
-    EXPECT_EQ(cudaFuncSetAttribute(mistaken, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10), cudaSuccess);
+    EXPECT_EQ(cudaFuncSetAttribute(mistaken, cudaFuncAttributeMaxDynamicSharedMemorySize, 64 << 10),
+              cudaSuccess);
     WEIR_LAUNCH(mistaken, 1, 32, 64 << 10, nullptr, kTwoBarriers, nullptr);
     EXPECT_EQ(cudaGetLastError(), cudaSuccess);
-    EXPECT_NE(cudaFuncSetAttribute(mistaken, cudaFuncAttributeMaxDynamicSharedMemorySize, 300 << 10), cudaSuccess);
+    EXPECT_NE(
+        cudaFuncSetAttribute(mistaken, cudaFuncAttributeMaxDynamicSharedMemorySize, 300 << 10),
+        cudaSuccess);
 }
 
 } // namespace

@@ -12,7 +12,10 @@ using support::Call;
 struct Answer {
     std::vector<float>   prompt, logprobs;
     std::vector<int32_t> tokens;
-    bool                 operator==(const Answer &other) const { return tokens == other.tokens && logprobs == other.logprobs; }
+    bool                 operator==(const Answer &other) const
+    {
+        return tokens == other.tokens && logprobs == other.logprobs;
+    }
 };
 
 /* Devices that are called "checked" are GPUs while it lives. */
@@ -33,7 +36,8 @@ class Gpu {
 template <class Base> class Asking : public Base {
   protected:
     using Base::Base;
-    Answer run(const std::vector<int32_t> &ids, int max_tokens, bool with_prompt = false, const weir_policy_options *policy = nullptr)
+    Answer run(const std::vector<int32_t> &ids, int max_tokens, bool with_prompt = false,
+               const weir_policy_options *policy = nullptr)
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = !with_prompt;
@@ -59,7 +63,8 @@ template <class Base> class Asking : public Base {
 class EmulatedGpu : public Asking<support::Folder> {
   protected:
     EmulatedGpu() : Asking("emulated-gpu", 512) {}
-    void begin(const char *model, const char *device, const char *format, std::vector<const char *> more = {})
+    void begin(const char *model, const char *device, const char *format,
+               std::vector<const char *> more = {})
     {
         /* This program's table has the reference for the CPU: weights in a layout that it reads, whatever this machine prefers. */
         more.insert(more.end(), { device, format, "kernels.isa=v2" });
@@ -69,7 +74,8 @@ class EmulatedGpu : public Asking<support::Folder> {
     {
         Call a(ids, 6), b(text(3, 40), 6);
         a.request.want_logprobs = b.request.want_logprobs = true;
-        for (Call *const call : { &a, &b }) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        for (Call *const call : { &a, &b })
+            ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         for (Call *const call : { &a, &b }) call->wait();
         EXPECT_EQ(a.tokens[0], want.tokens) << what << ": in company";
         EXPECT_EQ(a.logprobs[0], want.logprobs) << what << ": in company";
@@ -80,7 +86,8 @@ float furthest(const std::vector<float> &a, const std::vector<float> &b)
 {
     EXPECT_EQ(a.size(), b.size());
     float most = 0;
-    for (size_t i = 0; i < a.size() && i < b.size(); i++) most = std::fmax(most, std::fabs(a[i] - b[i]));
+    for (size_t i = 0; i < a.size() && i < b.size(); i++)
+        most = std::fmax(most, std::fabs(a[i] - b[i]));
     return std::isfinite(most) ? most : INFINITY;
 }
 
@@ -88,7 +95,8 @@ double mean_off(const std::vector<float> &a, const std::vector<float> &b)
 {
     double sum = 0;
     EXPECT_EQ(a.size(), b.size());
-    for (size_t i = 0; i < a.size() && i < b.size(); i++) sum += std::fabs((double)a[i] - (double)b[i]);
+    for (size_t i = 0; i < a.size() && i < b.size(); i++)
+        sum += std::fabs((double)a[i] - (double)b[i]);
     return sum / (double)a.size();
 }
 
@@ -120,16 +128,19 @@ TEST_F(EmulatedGpu, ProbabilitiesAreTheCpus)
             for (int gpu = 0; gpu < 2; gpu++) {
                 begin(c.model, gpu ? "kernels.device=checked" : "kernels.device=cpu", c.format,
                       { fast ? "kernels.activations=fast" : "kernels.activations=f32" });
-                EXPECT_EQ(std::string(weir_engine_plan_of(engine_)->device) == "checked", gpu == 1) << what;
+                EXPECT_EQ(std::string(weir_engine_plan_of(engine_)->device) == "checked", gpu == 1)
+                    << what;
                 answers[fast][gpu] = run(ids, 8, true);
                 stop(); /* asserts that no memory of the device is left */
             }
         EXPECT_LT(furthest(answers[0][1].prompt, answers[0][0].prompt), 2e-4f) << what;
         EXPECT_EQ(answers[0][1].tokens, answers[0][0].tokens) << what;
         EXPECT_LT(furthest(answers[0][1].logprobs, answers[0][0].logprobs), 2e-4f) << what;
-        const double cpu = mean_off(answers[1][0].prompt, answers[0][0].prompt), gpu = mean_off(answers[1][1].prompt, answers[0][0].prompt);
+        const double cpu = mean_off(answers[1][0].prompt, answers[0][0].prompt),
+                     gpu = mean_off(answers[1][1].prompt, answers[0][0].prompt);
         if (what.find(".gguf") != std::string::npos)
-            EXPECT_LT(gpu, 1.2 * cpu) << what; /* int8 activations here and there, the same bits in products */
+            EXPECT_LT(gpu, 1.2 * cpu)
+                << what; /* int8 activations here and there, the same bits in products */
         else
             EXPECT_LT(gpu, 0.1) << what;
     }
@@ -147,8 +158,10 @@ TEST_F(EmulatedGpu, PoliciesKeepWhatTheyKeepOnTheCpu)
                     { "keydiff", "every=8", "kv.format=turbo4" } };
     for (const auto &method : methods) {
         weir_policy_options options;
-        ASSERT_EQ(weir_policy_options_default(&options, method.name, &error_), WEIR_OK) << error_.text;
-        ASSERT_EQ(weir_policy_options_set(&options, method.options, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_policy_options_default(&options, method.name, &error_), WEIR_OK)
+            << error_.text;
+        ASSERT_EQ(weir_policy_options_set(&options, method.options, &error_), WEIR_OK)
+            << error_.text;
         begin("qwen3", "kernels.device=cpu", method.format);
         const Answer want = run(text(2, 220), 8, false, &options);
         const auto   evicted = usage_.n_evicted;
@@ -195,10 +208,12 @@ class EmulatedGpuTiers : public Asking<support::SmallMemory> {
   protected:
     EmulatedGpuTiers() : Asking("emulated-gpu-tiers") {}
     /* Blocks of 64 tokens on the device, on the host and on disk; 0: the device holds all. */
-    void start(const std::string &model, const std::string &format, int64_t near, int64_t on_host, int64_t on_disk)
+    void start(const std::string &model, const std::string &format, int64_t near, int64_t on_host,
+               int64_t on_disk)
     {
         std::vector<std::string> settings = settings_of(model);
-        settings.insert(settings.end(), { format, "kernels.device=checked", "memory.host=256MiB", "memory.disk=16MiB" });
+        settings.insert(settings.end(), { format, "kernels.device=checked", "memory.host=256MiB",
+                                          "memory.disk=16MiB" });
         measure_block(settings);
         settings.push_back("memory.disk=" + std::to_string(on_disk * block_) + "B");
         settings.push_back("kv.tiers.host=" + std::to_string(on_host * block_) + "B");
@@ -212,14 +227,16 @@ class EmulatedGpuTiers : public Asking<support::SmallMemory> {
 
 TEST_F(EmulatedGpuTiers, GiveTheBitsOfMemoryForAll)
 {
-    for (const auto &[model, format] : { std::pair{ "tq", "kv.format=f16" }, { "qwen3", "kv.format=q8_0" } }) {
+    for (const auto &[model, format] :
+         { std::pair{ "tq", "kv.format=f16" }, { "qwen3", "kv.format=q8_0" } }) {
         const auto ids = text(1, 900);
         start(model, format, 0, 0, 0);
         const Answer want = run(ids, 6);
         stop();
         for (const auto &[on_host, on_disk] : { std::pair{ 40, 0 }, { 5, 35 } }) {
             start(model, format, 8, on_host, on_disk);
-            EXPECT_EQ(run(ids, 6), want) << model << " " << format << ", " << on_host << " blocks on the host";
+            EXPECT_EQ(run(ids, 6), want)
+                << model << " " << format << ", " << on_host << " blocks on the host";
             EXPECT_GE(stats().kv_bytes_out, 4 * block_);
             expect_within();
             stop();

@@ -11,8 +11,9 @@ extern "C" const weir_kernel weir_kernel_cuda_matmul;
 namespace weir_test {
 namespace {
 
-const weir_dtype kKept[] = { WEIR_F32,    WEIR_BF16,   WEIR_F16,  WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1,
-                             WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K, WEIR_Q6_K };
+const weir_dtype kKept[] = { WEIR_F32,  WEIR_BF16, WEIR_F16,  WEIR_Q8_0,   WEIR_Q4_0,
+                             WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL, WEIR_IQ4_XS,
+                             WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K,   WEIR_Q6_K };
 
 struct CudaWeight {
     Memory      memory;
@@ -20,11 +21,13 @@ struct CudaWeight {
     CudaWeight(weir_dtype dtype, int64_t n_out, int64_t n_in, uint32_t seed = 1)
     {
         const auto file = random_file(dtype, n_out * n_in, seed);
-        weight.n_out = n_out, weight.n_in = n_in, weight.dtype = dtype, weight.layout = WEIR_LAYOUT_CUDA;
+        weight.n_out = n_out, weight.n_in = n_in, weight.dtype = dtype,
+        weight.layout = WEIR_LAYOUT_CUDA;
         if (!weir_cuda_weight_bytes(&weight.bytes, dtype, n_out, n_in)) std::abort();
         memory = aligned_memory(weight.bytes);
         weight.data = memory.get();
-        if (weir_cuda_pack_rows(memory.get(), dtype, file.data(), dtype, n_in, 0, n_out) != WEIR_OK) std::abort();
+        if (weir_cuda_pack_rows(memory.get(), dtype, file.data(), dtype, n_in, 0, n_out) != WEIR_OK)
+            std::abort();
     }
 };
 
@@ -45,8 +48,11 @@ TEST(CudaMatmul, ARowHasTheSameBitsInAnyCompany)
             const auto       all = products(w, x.data(), most);
             const auto       expect_same = [&](int64_t first, int64_t n_rows) {
                 const auto some = products(w, x.data() + first * n_in, n_rows);
-                EXPECT_EQ(std::memcmp(some.data(), all.data() + first * n_out, some.size() * sizeof(float)), 0)
-                    << weir_dtype_of(dtype).name << ", rows " << first << " to " << first + n_rows << " of inputs " << n_in;
+                EXPECT_EQ(std::memcmp(some.data(), all.data() + first * n_out,
+                                            some.size() * sizeof(float)),
+                                0)
+                    << weir_dtype_of(dtype).name << ", rows " << first << " to " << first + n_rows
+                    << " of inputs " << n_in;
             };
             for (const int64_t row : { 0, 7, 8, 139 }) expect_same(row, 1);
             for (const int64_t n_rows : { 2, 4, 5, 8, 9, 33, 128, 129 }) expect_same(3, n_rows);
@@ -55,8 +61,9 @@ TEST(CudaMatmul, ARowHasTheSameBitsInAnyCompany)
 
 TEST(CudaMatmul, OutputsDoNotChangeEachOther)
 {
-    const int64_t      n_in = 256, n_rows = 5;
-    const CudaWeight   codes(WEIR_Q4_K, 40, n_in), f16(WEIR_F16, 20, n_in), bf16(WEIR_BF16, 20, n_in), f32(WEIR_F32, 20, n_in);
+    const int64_t    n_in = 256, n_rows = 5;
+    const CudaWeight codes(WEIR_Q4_K, 40, n_in), f16(WEIR_F16, 20, n_in), bf16(WEIR_BF16, 20, n_in),
+        f32(WEIR_F32, 20, n_in);
     const CudaWeight  *weights[] = { &codes, &f16, &bf16, &f32 };
     const auto         x = random_rows(n_rows * n_in, 5);
     std::vector<float> dst[4];
@@ -64,7 +71,8 @@ TEST(CudaMatmul, OutputsDoNotChangeEachOther)
     args.n_outputs = 4;
     for (int o = 0; o < 4; o++) {
         dst[o].resize((size_t)(n_rows * weights[o]->weight.n_out));
-        args.outputs[o] = { &weights[o]->weight, dst[o].data(), nullptr, weights[o]->weight.n_out, false };
+        args.outputs[o] = { &weights[o]->weight, dst[o].data(), nullptr, weights[o]->weight.n_out,
+                            false };
     }
     ASSERT_TRUE(run(weir_kernel_cuda_matmul, args));
     for (int o = 0; o < 4; o++) EXPECT_EQ(dst[o], products(*weights[o], x.data(), n_rows));
@@ -77,7 +85,8 @@ TEST(CudaMatmul, UnusualActivations)
             const int64_t      n_in = 64, n_out = 32, n_rows = 6 + company;
             const CudaWeight   w(dtype, n_out, n_in);
             std::vector<float> x((size_t)(n_rows * n_in), 0.0f);
-            for (int64_t i = 0; i < n_in; i++) x[(size_t)(n_in + i)] = 1e-42f, x[(size_t)(4 * n_in + i)] = 1e30f;
+            for (int64_t i = 0; i < n_in; i++)
+                x[(size_t)(n_in + i)] = 1e-42f, x[(size_t)(4 * n_in + i)] = 1e30f;
             x[2 * n_in + 3] = INFINITY;
             x[3 * n_in + 40] = NAN;
             x[5 * n_in] = 1.0f, x[5 * n_in + 1] = 1e-9f;
@@ -85,7 +94,8 @@ TEST(CudaMatmul, UnusualActivations)
             for (int64_t i = 0; i < n_out; i++) {
                 EXPECT_EQ(got[(size_t)i], 0.0f);
                 EXPECT_LT(std::fabs(got[(size_t)(n_out + i)]), 1e-40f);
-                EXPECT_FALSE(std::isfinite(got[(size_t)(2 * n_out + i)])) << "an infinity spoils its own row";
+                EXPECT_FALSE(std::isfinite(got[(size_t)(2 * n_out + i)]))
+                    << "an infinity spoils its own row";
                 EXPECT_TRUE(std::isnan(got[(size_t)(3 * n_out + i)]));
                 EXPECT_TRUE(std::isfinite(got[(size_t)(4 * n_out + i)])) << "f16 is scaled";
                 EXPECT_NEAR(got[(size_t)(5 * n_out + i)], weir_cuda_element(&w.weight, i, 0), 1e-3);

@@ -27,7 +27,9 @@ static void touch(const weir_calibration *calibration, const uint8_t *data)
                 require(isfinite(head.re[f]) && isfinite(head.im[f]) && head.length[f] >= 0);
                 require(weir_calibration_concentration(calibration, layer, h, f) <= 1.01f);
             }
-            for (int64_t d = 0; head.plain != NULL && d < (int64_t)sizes[3] - 2 * (int64_t)sizes[4]; d++) require(isfinite(head.plain[d]));
+            for (int64_t d = 0; head.plain != NULL && d < (int64_t)sizes[3] - 2 * (int64_t)sizes[4];
+                 d++)
+                require(isfinite(head.plain[d]));
         }
     }
 }
@@ -48,10 +50,13 @@ static void read_one(const uint8_t *data, size_t size)
 {
     weir_calibration *calibration = NULL;
     weir_error        error = { 0 };
-    const weir_status status = weir_calibration_parse(&calibration, data, size, "fuzz.tria", &error);
-    require((status == WEIR_OK) == (calibration != NULL) && (status == WEIR_OK || error.text[0] != '\0'));
+    const weir_status status =
+        weir_calibration_parse(&calibration, data, size, "fuzz.tria", &error);
+    require((status == WEIR_OK) == (calibration != NULL) &&
+            (status == WEIR_OK || error.text[0] != '\0'));
     if (status != WEIR_OK) return;
-    require(weir_calibration_bytes(calibration) <= 64 * size + 65536); /* a small file takes no large memory */
+    require(weir_calibration_bytes(calibration) <=
+            64 * size + 65536); /* a small file takes no large memory */
     touch(calibration, data);
     again(calibration);
     weir_calibration_close(calibration);

@@ -23,7 +23,9 @@ static void check_text(const outcome *o, size_t offset)
 /* With memory of exactly its size, so that the address sanitizer sees what is read behind it. */
 static outcome read_head(const uint8_t *data, size_t size, size_t step)
 {
-    outcome o = { .progress = WEIR_HTTP_MORE, .head.limit = HEADER_LIMIT, .bytes = malloc(size + 1) };
+    outcome o = { .progress = WEIR_HTTP_MORE,
+                  .head.limit = HEADER_LIMIT,
+                  .bytes = malloc(size + 1) };
     probe_require(o.bytes != NULL);
     memcpy(o.bytes, data, size);
     for (size_t n = 0; n < size && o.progress == WEIR_HTTP_MORE;) {
@@ -31,9 +33,11 @@ static outcome read_head(const uint8_t *data, size_t size, size_t step)
         o.progress = weir_http_head_read(&o.head, o.bytes, n, &o.problem);
         probe_require(o.head.scanned <= n);
     }
-    if (o.progress == WEIR_HTTP_BAD) probe_require(o.problem.status >= 400 && o.problem.status < 600 && o.problem.text != NULL);
+    if (o.progress == WEIR_HTTP_BAD)
+        probe_require(o.problem.status >= 400 && o.problem.status < 600 && o.problem.text != NULL);
     if (o.progress != WEIR_HTTP_DONE) return o;
-    probe_require(o.bytes[o.head.target] == '/' && o.head.length >= -1 && !(o.head.chunked && o.head.length >= 0));
+    probe_require(o.bytes[o.head.target] == '/' && o.head.length >= -1 &&
+                  !(o.head.chunked && o.head.length >= 0));
     check_text(&o, o.head.method);
     check_text(&o, o.head.target);
     for (int i = 0; i < WEIR_HTTP_FIELD_COUNT; i++)
@@ -41,7 +45,8 @@ static outcome read_head(const uint8_t *data, size_t size, size_t step)
     return o;
 }
 
-static uint64_t read_chunks(const uint8_t *data, size_t size, size_t step, weir_http_progress *progress, size_t *at)
+static uint64_t read_chunks(const uint8_t *data, size_t size, size_t step,
+                            weir_http_progress *progress, size_t *at)
 {
     weir_http_chunks  chunks = { 0 };
     weir_http_problem problem = { 0 };
@@ -52,7 +57,8 @@ static uint64_t read_chunks(const uint8_t *data, size_t size, size_t step, weir_
         end = step < size - end ? end + step : size;
         while (*at < end && *progress == WEIR_HTTP_MORE) {
             size_t used = 0, n_data = 0;
-            *progress = weir_http_chunks_read(&chunks, (const char *)data + *at, end - *at, &used, &n_data, &problem);
+            *progress = weir_http_chunks_read(&chunks, (const char *)data + *at, end - *at, &used,
+                                              &n_data, &problem);
             if (*progress == WEIR_HTTP_BAD) return total;
             probe_require(used > 0 && n_data <= used && used <= end - *at);
             total += n_data;
@@ -75,7 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(bytes.bytes);
     weir_http_progress a, b;
     size_t             at_a, at_b;
-    probe_require(read_chunks(data, size, size, &a, &at_a) == read_chunks(data, size, 1, &b, &at_b));
+    probe_require(read_chunks(data, size, size, &a, &at_a) ==
+                  read_chunks(data, size, 1, &b, &at_b));
     probe_require(a == b && (a != WEIR_HTTP_DONE || at_a == at_b));
     return 0;
 }

@@ -27,7 +27,8 @@ static size_t depth_of(const json_t *value)
 
 static void add_as_config(const json_t *root, const uint8_t *data, size_t size)
 {
-    weir_tensor_directory *const directory = weir_directory_create(WEIR_CONTAINER_SAFETENSORS, "fuzz.json");
+    weir_tensor_directory *const directory =
+        weir_directory_create(WEIR_CONTAINER_SAFETENSORS, "fuzz.json");
     if (directory == NULL) return;
     weir_error  error = { 0 };
     weir_status status = weir_config_meta_add(directory, root, "fuzz.json", &error);
@@ -41,7 +42,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     weir_error        error = { 0 };
     json_t           *root = NULL;
-    const weir_status status = weir_json_parse(&root, (const char *)data, size, "fuzz.json", WEIR_JSON_DEPTH, &error);
+    const weir_status status =
+        weir_json_parse(&root, (const char *)data, size, "fuzz.json", WEIR_JSON_DEPTH, &error);
     probe_status(status, &error);
     if (status != WEIR_OK) {
         probe_require(root == NULL);

@@ -25,7 +25,8 @@ static const weir_policy_shape shape = { .n_layers = 2,
                                          .scale = 0.5f,
                                          .max_rows = 6 };
 
-static void load_one(const weir_policy *policy, weir_policy_state *state, const uint8_t *data, size_t size)
+static void load_one(const weir_policy *policy, weir_policy_state *state, const uint8_t *data,
+                     size_t size)
 {
     weir_error        error = { 0 };
     const weir_status status = weir_policy_load(policy, state, data, size, &error);
@@ -42,7 +43,8 @@ static void load_as(const char *name, const char *list, const uint8_t *data, siz
     weir_policy_options options;
     weir_policy        *policy = NULL;
     weir_error          error = { 0 };
-    require(weir_policy_options_default(&options, name, &error) == WEIR_OK && weir_policy_options_set(&options, list, &error) == WEIR_OK);
+    require(weir_policy_options_default(&options, name, &error) == WEIR_OK &&
+            weir_policy_options_set(&options, list, &error) == WEIR_OK);
     require(weir_policy_open(&policy, &options, &shape, NULL, &error) == WEIR_OK);
     weir_policy_state *const state = malloc(weir_policy_state_bytes(policy));
     uint8_t *const           sealed = malloc(size > 0 ? size : 1);

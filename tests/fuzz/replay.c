@@ -57,7 +57,8 @@ static void overwrite_integer(weir_buffer *input, size_t at)
                                        0x2000000000000000 };
     const uint64_t        value = values[below(sizeof values / sizeof values[0])];
     const size_t          width = (size_t)1 << below(4);
-    for (size_t i = 0; i < width && at + i < input->size; i++) input->data[at + i] = (char)(value >> (8 * i));
+    for (size_t i = 0; i < width && at + i < input->size; i++)
+        input->data[at + i] = (char)(value >> (8 * i));
 }
 
 static void insert(weir_buffer *input, size_t at, const char *bytes, size_t n)
@@ -86,20 +87,23 @@ static void change(weir_buffer *input, const weir_buffer *other)
     case 6: memmove(input->data + below(input->size - n + 1), input->data + at, n); break;
     default:
         if (other->size > 0) {
-            const size_t from = (size_t)below(other->size), length = (size_t)below(other->size - from) + 1;
+            const size_t from = (size_t)below(other->size),
+                         length = (size_t)below(other->size - from) + 1;
             insert(input, at, other->data + from, length < 64 ? length : 64);
         }
     }
     input->data[input->size] = '\0';
 }
 
-static void mutate(const weir_buffer *files, size_t n_files, const weir_buffer *file, long mutations)
+static void mutate(const weir_buffer *files, size_t n_files, const weir_buffer *file,
+                   long mutations)
 {
     weir_buffer input = { 0 };
     for (long i = 0; i < mutations; i++) {
         weir_buffer_clear(&input);
         if (weir_buffer_add(&input, file->data, file->size) != WEIR_OK) abort();
-        for (uint64_t changes = below(CHANGES_MAX) + 1; changes > 0; changes--) change(&input, &files[below(n_files)]);
+        for (uint64_t changes = below(CHANGES_MAX) + 1; changes > 0; changes--)
+            change(&input, &files[below(n_files)]);
         run(input.data, input.size);
     }
     weir_buffer_free(&input);

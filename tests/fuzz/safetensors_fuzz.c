@@ -6,7 +6,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    weir_tensor_directory *const directory = weir_directory_create(WEIR_CONTAINER_SAFETENSORS, "fuzz.safetensors");
+    weir_tensor_directory *const directory =
+        weir_directory_create(WEIR_CONTAINER_SAFETENSORS, "fuzz.safetensors");
     if (directory == NULL) return 0;
     weir_error                  error = { 0 };
     const weir_safetensors_args args = { .bytes = data, .n = size, .name = "fuzz.safetensors" };

@@ -20,7 +20,8 @@ static void read_file(const char *path, size_t size)
     weir_error error = { 0 };
     int        n_sections;
     const bool is_good = session_probe_read(path, size, &n_sections, &error) == WEIR_OK;
-    require(!is_good || n_sections == SESSION_PROBE_SECTIONS || n_sections == SESSION_PROBE_CUT_SECTIONS);
+    require(!is_good || n_sections == SESSION_PROBE_SECTIONS ||
+            n_sections == SESSION_PROBE_CUT_SECTIONS);
 }
 
 static void write_file(const char *path, const void *bytes, size_t size)
@@ -29,7 +30,13 @@ static void write_file(const char *path, const void *bytes, size_t size)
     require(file != NULL && fwrite(bytes, 1, size, file) == size && fclose(file) == 0);
 }
 
-enum { HEADER = WEIR_SESSION_ALIGNMENT, CHECKSUM = HEADER - 8, TABLE = 296, MORE = 544, ENTRY = 40 }; /* docs/session-format.md */
+enum {
+    HEADER = WEIR_SESSION_ALIGNMENT,
+    CHECKSUM = HEADER - 8,
+    TABLE = 296,
+    MORE = 544,
+    ENTRY = 40
+}; /* docs/session-format.md */
 
 static uint64_t get(const uint8_t *at)
 {
@@ -49,8 +56,11 @@ static void seal_sections(uint8_t *file, size_t size)
 {
     const int n = file[8] == 3 ? SESSION_PROBE_CUT_SECTIONS : SESSION_PROBE_SECTIONS;
     for (int i = 0; i < n; i++) {
-        uint8_t *const entry = file + (i < SESSION_PROBE_SECTIONS ? TABLE + i * ENTRY : MORE + (i - SESSION_PROBE_SECTIONS) * ENTRY);
-        const uint64_t offset = get(entry + 8), length = (get(entry + 16) + HEADER - 1) / HEADER * HEADER;
+        uint8_t *const entry =
+            file + (i < SESSION_PROBE_SECTIONS ? TABLE + i * ENTRY
+                                               : MORE + (i - SESSION_PROBE_SECTIONS) * ENTRY);
+        const uint64_t offset = get(entry + 8),
+                       length = (get(entry + 16) + HEADER - 1) / HEADER * HEADER;
         if (offset > size || length > size - offset) continue;
         const XXH128_hash_t hash = XXH3_128bits(file + offset, (size_t)length);
         put(entry + 24, hash.low64);
@@ -62,7 +72,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *const folder = getenv("TEST_TMPDIR");
     char              path[4096];
-    (void)snprintf(path, sizeof path, "%s/fuzz.%ld.session", folder != NULL ? folder : "/tmp", (long)getpid());
+    (void)snprintf(path, sizeof path, "%s/fuzz.%ld.session", folder != NULL ? folder : "/tmp",
+                   (long)getpid());
     write_file(path, data, size);
     read_file(path, size);
     if (size >= HEADER) {

@@ -22,7 +22,14 @@ static const seed seeds[] = {
     { "hybrid", "key:salt", 130, { 64, 130 }, 2, false, { 0 }, { 0 } },
     { "automatic", "s", 5, { 5 }, 1, true, { 0 }, { 0 } },
     { "cut", WEIR_PREFIX_NO_SALT, 150, { 150 }, 1, false, { 40, 70 }, { 0 } },
-    { "state", "s", 144, { 144 }, 1, false, { 0 }, { .state_bits = 4, .n_rest = 6, .packed_bytes = 24, .is_merged = true } },
+    { "state",
+      "s",
+      144,
+      { 144 },
+      1,
+      false,
+      { 0 },
+      { .state_bits = 4, .n_rest = 6, .packed_bytes = 24, .is_merged = true } },
 };
 
 /* Numbers that differ from place to place, small enough to be ids and finite rows. */
@@ -49,7 +56,8 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
                                              .n_kv_heads = spec->n_kv_heads,
                                              .key_dim = spec->key_dim,
                                              .value_dim = spec->value_dim,
-                                             .state_bytes = s->n_states > 0 ? (int64_t)sizeof state : 0,
+                                             .state_bytes =
+                                                 s->n_states > 0 ? (int64_t)sizeof state : 0,
                                              .block_bytes = (int64_t)weir_kv_block_bytes(spec) };
     WEIR_ASSERT(weir_kv_page_bytes(spec, 0) <= sizeof pages[0] && s->n_tokens <= MOST_TOKENS);
     for (int32_t i = 0; i < MOST_TOKENS; i++) tokens[i] = i * 31 % SESSION_PROBE_VOCAB;
@@ -58,13 +66,15 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
     for (int i = 0; i < s->n_states; i++) marks[i] = (weir_prefix_mark){ s->places[i], state };
     unsigned char state_of_policy[96];
     fill(state_of_policy, sizeof state_of_policy, 3);
-    const weir_session_cut cut = {
-        .head_rows = s->rows,
-        .past = { .policy = { 5, 6 }, .budget = 40, .n_pinned = 2, .n_turns = 2, .turns = { { 60, 80 }, { 120, 150 } } },
-        .policy = "h2o sinks=4,recent=8",
-        .state = state_of_policy,
-        .state_bytes = sizeof state_of_policy
-    };
+    const weir_session_cut  cut = { .head_rows = s->rows,
+                                    .past = { .policy = { 5, 6 },
+                                              .budget = 40,
+                                              .n_pinned = 2,
+                                              .n_turns = 2,
+                                              .turns = { { 60, 80 }, { 120, 150 } } },
+                                    .policy = "h2o sinks=4,recent=8",
+                                    .state = state_of_policy,
+                                    .state_bytes = sizeof state_of_policy };
     const weir_session_text text = { .cut = s->rows[0] > 0 ? &cut : NULL,
                                      .tokens = tokens,
                                      .n_tokens = s->n_tokens,

@@ -39,12 +39,14 @@ TEST(SessionSeeds, AreReadToTheirEnds)
         const weir_status status = read_copy(bytes_of(entry.path()), &n_sections, &error);
         if (entry.path().stem() == "foreign") {
             EXPECT_EQ(status, WEIR_EMISMATCH) << error.text;
-            EXPECT_EQ(n_sections, SESSION_PROBE_SECTIONS - 1) << "all but the pages, which are of another size";
+            EXPECT_EQ(n_sections, SESSION_PROBE_SECTIONS - 1)
+                << "all but the pages, which are of another size";
             continue;
         }
         EXPECT_EQ(status, WEIR_OK) << entry.path() << ": " << error.text;
         const bool is_cut = entry.path().stem() == "cut";
-        EXPECT_EQ(n_sections, is_cut ? SESSION_PROBE_CUT_SECTIONS : SESSION_PROBE_SECTIONS) << entry.path();
+        EXPECT_EQ(n_sections, is_cut ? SESSION_PROBE_CUT_SECTIONS : SESSION_PROBE_SECTIONS)
+            << entry.path();
         whole.insert(entry.path().stem());
     }
     EXPECT_EQ(whole, (std::set<std::string>{ "automatic", "cut", "dense", "hybrid", "state" }));
@@ -55,8 +57,9 @@ void flip(const char *name, const std::vector<int> &sections)
 {
     const std::string bytes = bytes_of(corpus / name);
     for (size_t i = 0; i < sections.size(); i++) { /* in the order of reading */
-        const size_t at = sections[i] < SESSION_PROBE_SECTIONS ? 296 + 40 * (size_t)sections[i]
-                                                               : 544 + 40 * (size_t)(sections[i] - SESSION_PROBE_SECTIONS);
+        const size_t at = sections[i] < SESSION_PROBE_SECTIONS
+                              ? 296 + 40 * (size_t)sections[i]
+                              : 544 + 40 * (size_t)(sections[i] - SESSION_PROBE_SECTIONS);
         uint64_t     offset = 0, size = 0;
         for (size_t b = 8; b-- > 0;) {
             offset = offset << 8 | (unsigned char)bytes[at + 8 + b];

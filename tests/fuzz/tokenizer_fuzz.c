@@ -8,18 +8,23 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char sample[] = "It's 1234 <|x|> na\xC3\xAFve e\xCC\x81 \xF0\x9F\x98\x80\r\n\n  \t end \xFF";
+static const char sample[] =
+    "It's 1234 <|x|> na\xC3\xAFve e\xCC\x81 \xF0\x9F\x98\x80\r\n\n  \t end \xFF";
 
 static void use(const weir_tokenizer *tokenizer, bool parse)
 {
     weir_ids            ids = { 0 };
     weir_buffer         text = { 0 };
     weir_error          error = { 0 };
-    weir_encode_options options = { .add_special = true, .parse_special = parse, .plain = &(weir_span){ 3, 9 }, .n_plain = 1 };
-    const weir_status   status = weir_tokenizer_encode(tokenizer, &ids, sample, sizeof sample, &options, &error);
+    weir_encode_options options = {
+        .add_special = true, .parse_special = parse, .plain = &(weir_span){ 3, 9 }, .n_plain = 1
+    };
+    const weir_status status =
+        weir_tokenizer_encode(tokenizer, &ids, sample, sizeof sample, &options, &error);
     probe_status(status, &error);
     probe_require(status == WEIR_OK || ids.count == 0);
-    for (size_t i = 0; i < ids.count; i++) probe_require(weir_vocabulary_at(&tokenizer->vocabulary, ids.data[i]) != NULL);
+    for (size_t i = 0; i < ids.count; i++)
+        probe_require(weir_vocabulary_at(&tokenizer->vocabulary, ids.data[i]) != NULL);
     probe_require(weir_tokenizer_decode(tokenizer, &text, ids.data, ids.count, false) == WEIR_OK);
     probe_require(text.size == 0 || weir_utf8_valid(text.data, text.size));
     weir_ids_free(&ids);
@@ -30,16 +35,21 @@ static void probe_facts(const weir_tokenizer *tokenizer)
 {
     size_t               n;
     const int32_t *const stop = weir_tokenizer_stop_ids(tokenizer, &n);
-    for (size_t i = 0; i < n; i++) probe_require(weir_vocabulary_at(&tokenizer->vocabulary, stop[i]) != NULL);
+    for (size_t i = 0; i < n; i++)
+        probe_require(weir_vocabulary_at(&tokenizer->vocabulary, stop[i]) != NULL);
     probe_require(!weir_tokenizer_add_bos(tokenizer) || weir_tokenizer_bos(tokenizer) >= 0);
-    probe_require(strlen(weir_tokenizer_bos_text(tokenizer)) + strlen(weir_tokenizer_eos_text(tokenizer)) < WEIR_VOCABULARY_BYTES);
+    probe_require(strlen(weir_tokenizer_bos_text(tokenizer)) +
+                      strlen(weir_tokenizer_eos_text(tokenizer)) <
+                  WEIR_VOCABULARY_BYTES);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     weir_error error = { 0 };
     json_t    *root = NULL;
-    if (weir_json_parse(&root, (const char *)data, size, "fuzz.json", WEIR_JSON_DEPTH, &error) != WEIR_OK) return 0;
+    if (weir_json_parse(&root, (const char *)data, size, "fuzz.json", WEIR_JSON_DEPTH, &error) !=
+        WEIR_OK)
+        return 0;
     weir_tokenizer *const tokenizer = weir_tokenizer_new();
     probe_require(tokenizer != NULL);
     /* The same object serves as tokenizer_config.json, whose keys are others. */

@@ -57,7 +57,8 @@ std::vector<json> read_records(const std::string &path)
 
 std::string text_of(const json_t *value)
 {
-    return json_is_string(value) ? std::string(json_string_value(value), json_string_length(value)) : std::string();
+    return json_is_string(value) ? std::string(json_string_value(value), json_string_length(value))
+                                 : std::string();
 }
 
 struct rendering {
@@ -86,7 +87,8 @@ chat_ptr open_template(const std::string &text)
 {
     weir_error          error = {};
     weir_chat_template *chat = nullptr;
-    if (weir_chat_template_open(&chat, text.data(), text.size(), &error) != WEIR_OK) throw failure{ error.text };
+    if (weir_chat_template_open(&chat, text.data(), text.size(), &error) != WEIR_OK)
+        throw failure{ error.text };
     return chat_ptr(chat, weir_chat_template_close);
 }
 
@@ -107,8 +109,8 @@ void expect_text(const rendering &got, const json_t *record)
     size_t same = 0;
     while (same < want.size() && same < got.text.size() && want[same] == got.text[same]) same++;
     if (got.text != want)
-        throw failure{ "text differs at byte " + std::to_string(same) + ": '" + got.text.substr(same, 60) + "', expected '" +
-                       want.substr(same, 60) + "'" };
+        throw failure{ "text differs at byte " + std::to_string(same) + ": '" +
+                       got.text.substr(same, 60) + "', expected '" + want.substr(same, 60) + "'" };
     expect_spans_in_order(got);
 }
 
@@ -141,7 +143,8 @@ class group {
             std::printf("skipped %s %s\n", name_.c_str(), skipped_.c_str());
         } else if (wrong_) {
             counts_->failed++;
-            std::printf("FAIL %s %zu of %zu records, %s\n", name_.c_str(), wrong_, n_, first_.c_str());
+            std::printf("FAIL %s %zu of %zu records, %s\n", name_.c_str(), wrong_, n_,
+                        first_.c_str());
         } else {
             counts_->passed++;
             std::printf("ok %s %zu records\n", name_.c_str(), n_);
@@ -166,11 +169,11 @@ struct family {
     const char *name, *file, *flavour, *bos, *eos;
 };
 
-#define DS_BEGIN                                                                                                                           \
-    "<\xef\xbd\x9c"                                                                                                                        \
+#define DS_BEGIN                                                                                   \
+    "<\xef\xbd\x9c"                                                                                \
     "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
-#define DS_END                                                                                                                             \
-    "<\xef\xbd\x9c"                                                                                                                        \
+#define DS_END                                                                                     \
+    "<\xef\xbd\x9c"                                                                                \
     "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
 const family families[] = {
     { "qwen35", "Qwen3.5-4B.jinja", "qwen35", "", "<|im_end|>" },
@@ -178,10 +181,13 @@ const family families[] = {
     { "qwen3", "Qwen-Qwen3-0.6B.jinja", "qwen2", "", "<|im_end|>" },
     { "qwen2.5", "Qwen-Qwen2.5-7B-Instruct.jinja", "qwen2", "", "<|im_end|>" },
     { "qwen3-coder", "Qwen3-Coder.jinja", "qwen2", "", "<|im_end|>" },
-    { "llama3.1", "meta-llama-Llama-3.1-8B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>" },
-    { "llama3.2", "meta-llama-Llama-3.2-3B-Instruct.jinja", "llama3", "<|begin_of_text|>", "<|eot_id|>" },
+    { "llama3.1", "meta-llama-Llama-3.1-8B-Instruct.jinja", "llama3", "<|begin_of_text|>",
+      "<|eot_id|>" },
+    { "llama3.2", "meta-llama-Llama-3.2-3B-Instruct.jinja", "llama3", "<|begin_of_text|>",
+      "<|eot_id|>" },
     { "deepseek-v3.1", "deepseek-ai-DeepSeek-V3.1.jinja", "deepseek3", DS_BEGIN, DS_END },
-    { "deepseek-r1-distill-qwen", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", "deepseek3", DS_BEGIN, DS_END },
+    { "deepseek-r1-distill-qwen", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B.jinja", "deepseek3",
+      DS_BEGIN, DS_END },
     { "kimi-k2", "Kimi-K2-Instruct.jinja", nullptr, "[BOS]", "<|im_end|>" },
     { "mistral-nemo", "mistralai-Mistral-Nemo-Instruct-2407.jinja", nullptr, "<s>", "</s>" },
 };
@@ -189,10 +195,11 @@ const family families[] = {
 /* The template of the 0.8B and 2B models: a closed think block unless enable_thinking is true. */
 void make_small(std::string *text)
 {
-    const std::string was =
-        "{%- if enable_thinking is defined and enable_thinking is false %}\n        {{- '<think>\\n\\n</think>\\n\\n' }}\n"
-        "    {%- else %}\n        {{- '<think>\\n' }}";
-    const std::string now = "{%- if enable_thinking is defined and enable_thinking is true %}\n        {{- '<think>\\n' }}\n"
+    const std::string was = "{%- if enable_thinking is defined and enable_thinking is false %}\n   "
+                            "     {{- '<think>\\n\\n</think>\\n\\n' }}\n"
+                            "    {%- else %}\n        {{- '<think>\\n' }}";
+    const std::string now = "{%- if enable_thinking is defined and enable_thinking is true %}\n    "
+                            "    {{- '<think>\\n' }}\n"
                             "    {%- else %}\n        {{- '<think>\\n\\n</think>\\n\\n' }}";
     const size_t      at = text->find(was);
     if (at == std::string::npos) throw failure{ "the template has no think block to change" };
@@ -217,12 +224,16 @@ void expect_ranges(const rendering &got, const json_t *ranges)
         const size_t  begin = byte_of(got.text, json_integer_value(json_array_get(range, 0))),
                      end = byte_of(got.text, json_integer_value(json_array_get(range, 1)));
         bool inside = false;
-        for (const weir_span &span : got.user) inside = inside || (span.begin <= begin && end <= span.end);
-        if (!inside) throw failure{ "bytes " + std::to_string(begin) + " to " + std::to_string(end) + " are not reported as a user's" };
+        for (const weir_span &span : got.user)
+            inside = inside || (span.begin <= begin && end <= span.end);
+        if (!inside)
+            throw failure{ "bytes " + std::to_string(begin) + " to " + std::to_string(end) +
+                           " are not reported as a user's" };
     }
 }
 
-std::vector<int32_t> encode(const weir_tokenizer *tokenizer, const std::string &text, const std::vector<weir_span> &plain)
+std::vector<int32_t> encode(const weir_tokenizer *tokenizer, const std::string &text,
+                            const std::vector<weir_span> &plain)
 {
     weir_ids            ids = {};
     weir_error          error = {};
@@ -230,7 +241,9 @@ std::vector<int32_t> encode(const weir_tokenizer *tokenizer, const std::string &
     options.parse_special = true;
     options.plain = plain.data();
     options.n_plain = plain.size();
-    if (weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error) != WEIR_OK) throw failure{ error.text };
+    if (weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error) !=
+        WEIR_OK)
+        throw failure{ error.text };
     const std::vector<int32_t> out(ids.data, ids.data + ids.count);
     weir_ids_free(&ids);
     return out;
@@ -239,7 +252,8 @@ std::vector<int32_t> encode(const weir_tokenizer *tokenizer, const std::string &
 std::vector<int32_t> ids_of(const json_t *array)
 {
     std::vector<int32_t> ids;
-    for (size_t i = 0; i < json_array_size(array); i++) ids.push_back(static_cast<int32_t>(json_integer_value(json_array_get(array, i))));
+    for (size_t i = 0; i < json_array_size(array); i++)
+        ids.push_back(static_cast<int32_t>(json_integer_value(json_array_get(array, i))));
     return ids;
 }
 
@@ -248,7 +262,8 @@ bool user_text_holds_token(const weir_tokenizer *tokenizer, const rendering &got
 {
     for (const weir_span &span : got.user) {
         const std::string text = got.text.substr(span.begin, span.end - span.begin);
-        if (encode(tokenizer, text, {}) != encode(tokenizer, text, { weir_span{ 0, text.size() } })) return true;
+        if (encode(tokenizer, text, {}) != encode(tokenizer, text, { weir_span{ 0, text.size() } }))
+            return true;
     }
     return false;
 }
@@ -257,18 +272,24 @@ bool user_text_holds_token(const weir_tokenizer *tokenizer, const rendering &got
  * in it. Ours must not. */
 void expect_safe_ids(const weir_tokenizer *tokenizer, const rendering &got, const json_t *record)
 {
-    const bool same = encode(tokenizer, got.text, got.user) == ids_of(json_object_get(record, "ids_safe"));
+    const bool same =
+        encode(tokenizer, got.text, got.user) == ids_of(json_object_get(record, "ids_safe"));
     const bool want_same = json_array_size(json_object_get(record, "user_ranges")) > 0;
-    if (same != want_same) throw failure{ want_same ? "ids_safe differ" : "a token in a message written as JSON was matched" };
+    if (same != want_same)
+        throw failure{ want_same ? "ids_safe differ"
+                                 : "a token in a message written as JSON was matched" };
 }
 
-void check_text_record(const weir_chat_template *chat, const family &f, const weir_tokenizer *tokenizer, const json_t *record,
+void check_text_record(const weir_chat_template *chat, const family &f,
+                       const weir_tokenizer *tokenizer, const json_t *record,
                        const json_t *messages, const json_t *tools, bool ids)
 {
     const json variables(json_object(), json_decref);
     if (const json_t *think = json_object_get(record, "think"))
-        json_object_set_new(variables.get(), "enable_thinking", json_boolean(json_integer_value(think)));
-    if (std::strncmp(f.name, "llama3", 6) == 0) json_object_set_new(variables.get(), "date_string", json_string("26 Jul 2024"));
+        json_object_set_new(variables.get(), "enable_thinking",
+                            json_boolean(json_integer_value(think)));
+    if (std::strncmp(f.name, "llama3", 6) == 0)
+        json_object_set_new(variables.get(), "date_string", json_string("26 Jul 2024"));
     weir_chat_input input = {};
     input.messages = messages;
     input.tools = json_integer_value(json_object_get(record, "tools")) ? tools : nullptr;
@@ -289,7 +310,8 @@ void check_text_record(const weir_chat_template *chat, const family &f, const we
     const json_t *plain = json_object_get(record, "ids");
     expect_ranges(got, json_object_get(record, "user_ranges"));
     if (json_object_get(record, "ids_safe")) expect_safe_ids(tokenizer, got, record);
-    if (plain && !user_text_holds_token(tokenizer, got) && encode(tokenizer, got.text, got.user) != ids_of(plain))
+    if (plain && !user_text_holds_token(tokenizer, got) &&
+        encode(tokenizer, got.text, got.user) != ids_of(plain))
         throw failure{ "ids differ" };
 }
 
@@ -297,23 +319,29 @@ tokenizer_ptr open_tokenizer(const std::string &dir, const char *flavour)
 {
     weir_tokenizer *tokenizer = nullptr;
     weir_error      error = {};
-    if (flavour && weir_tokenizer_open_json(&tokenizer, (dir + "/tok/" + flavour + ".tokenizer.json").c_str(), &error) != WEIR_OK)
+    if (flavour &&
+        weir_tokenizer_open_json(&tokenizer, (dir + "/tok/" + flavour + ".tokenizer.json").c_str(),
+                                 &error) != WEIR_OK)
         throw failure{ error.text };
     return tokenizer_ptr(tokenizer, weir_tokenizer_close);
 }
 
-bool family_template(const std::string &dir, const char *fetched, const family &f, std::string *text)
+bool family_template(const std::string &dir, const char *fetched, const family &f,
+                     std::string *text)
 {
-    const bool there =
-        read_file(dir + "/templates/" + f.file, text) || (fetched && read_file(std::string(fetched) + "/templates/" + f.file, text));
+    const bool there = read_file(dir + "/templates/" + f.file, text) ||
+                       (fetched && read_file(std::string(fetched) + "/templates/" + f.file, text));
     if (there && std::strcmp(f.name, "qwen35-small") == 0) make_small(text);
     return there;
 }
 
-bool run_family(const std::string &dir, const char *fetched, const char *filter, const family &f, const std::vector<json> &records,
-                const std::map<std::string, const json_t *> &conversations, const json_t *tools, weir_golden_counts *counts)
+bool run_family(const std::string &dir, const char *fetched, const char *filter, const family &f,
+                const std::vector<json>                     &records,
+                const std::map<std::string, const json_t *> &conversations, const json_t *tools,
+                weir_golden_counts *counts)
 {
-    group       text_group(std::string("chat/") + f.name, filter, counts), ids_group(std::string("chat_ids/") + f.name, filter, counts);
+    group text_group(std::string("chat/") + f.name, filter, counts),
+        ids_group(std::string("chat_ids/") + f.name, filter, counts);
     std::string text;
     if (!text_group.runs() && !ids_group.runs()) return true;
     if (!family_template(dir, fetched, f, &text)) {
@@ -333,13 +361,15 @@ bool run_family(const std::string &dir, const char *fetched, const char *filter,
         if (text_of(json_object_get(record.get(), "t")) != f.name) continue;
         const std::string name = text_of(json_object_get(record.get(), "conv"));
         const auto        found = conversations.find(name);
-        const bool        has_ids = tokenizer && (json_object_get(record.get(), "ids") || json_object_get(record.get(), "ids_safe"));
+        const bool        has_ids = tokenizer && (json_object_get(record.get(), "ids") ||
+                                           json_object_get(record.get(), "ids_safe"));
         for (const bool ids : { false, true }) {
             group &g = ids ? ids_group : text_group;
             if (!g.runs() || (ids && !has_ids)) continue;
             g.record([&] {
                 if (found == conversations.end()) throw failure{ "no conversation " + name };
-                check_text_record(chat.get(), f, tokenizer.get(), record.get(), found->second, tools, ids);
+                check_text_record(chat.get(), f, tokenizer.get(), record.get(), found->second,
+                                  tools, ids);
             });
         }
     }
@@ -349,11 +379,13 @@ bool run_family(const std::string &dir, const char *fetched, const char *filter,
 
 /* ---- tests/golden/realvocab ---------------------------------------------------------------------------------------------------------- */
 
-void check_real_record(const weir_chat_template *chat, const json_t *record, const json_t *conversation, const json_t *tools)
+void check_real_record(const weir_chat_template *chat, const json_t *record,
+                       const json_t *conversation, const json_t *tools)
 {
     weir_chat_input input = {};
     input.messages = json_object_get(conversation, "messages");
-    input.tools = json_is_true(json_object_get(conversation, "tools")) || json_integer_value(json_object_get(conversation, "tools"))
+    input.tools = json_is_true(json_object_get(conversation, "tools")) ||
+                          json_integer_value(json_object_get(conversation, "tools"))
                       ? tools
                       : nullptr;
     input.documents = json_object_get(conversation, "documents");
@@ -363,16 +395,20 @@ void check_real_record(const weir_chat_template *chat, const json_t *record, con
     const rendering got = render(chat, input);
     const json_t   *refused = json_object_get(record, "err");
     if (!refused) return expect_text(got, record);
-    const std::string kind = text_of(json_object_get(refused, "kind")), text = text_of(json_object_get(refused, "text"));
+    const std::string kind = text_of(json_object_get(refused, "kind")),
+                      text = text_of(json_object_get(refused, "text"));
     if (kind != "refused") {
-        if (got.status != WEIR_OK && got.status != WEIR_EINVAL) throw failure{ "ended with " + got.error };
+        if (got.status != WEIR_OK && got.status != WEIR_EINVAL)
+            throw failure{ "ended with " + got.error };
     } else if (got.status != WEIR_EINVAL || got.error != text) {
         throw failure{ "expected refusal '" + text + "', got '" + got.error + "'" };
     }
 }
 
-bool run_real_template(const std::string &fetched, const char *filter, const std::string &name, const std::vector<json> &records,
-                       const std::map<std::string, const json_t *> &conversations, const json_t *tools, weir_golden_counts *counts)
+bool run_real_template(const std::string &fetched, const char *filter, const std::string &name,
+                       const std::vector<json>                     &records,
+                       const std::map<std::string, const json_t *> &conversations,
+                       const json_t *tools, weir_golden_counts *counts)
 {
     group       g("realvocab_chat/" + name, filter, counts);
     std::string text;
@@ -395,10 +431,12 @@ bool run_real_template(const std::string &fetched, const char *filter, const std
 }
 
 /* Records of templates that are none of the families, a line for each. */
-void skip_strangers(const std::vector<json> &records, const char *filter, weir_golden_counts *counts)
+void skip_strangers(const std::vector<json> &records, const char *filter,
+                    weir_golden_counts *counts)
 {
     std::set<std::string> strangers;
-    for (const json &record : records) strangers.insert(text_of(json_object_get(record.get(), "t")));
+    for (const json &record : records)
+        strangers.insert(text_of(json_object_get(record.get(), "t")));
     for (const family &f : families) strangers.erase(f.name);
     for (const std::string &name : strangers) {
         group g("chat/" + name, filter, counts);
@@ -416,10 +454,12 @@ int report(const char *what, const std::string &why, weir_golden_counts *counts)
 
 } // namespace
 
-int weir_golden_chat(const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts)
+int weir_golden_chat(const char *dir, const char *fetched, const char *filter,
+                     weir_golden_counts *counts)
 try {
     const std::string folder = dir;
-    if (std::filesystem::exists(folder) && !std::filesystem::exists(folder + "/chat_rendered.jsonl")) {
+    if (std::filesystem::exists(folder) &&
+        !std::filesystem::exists(folder + "/chat_rendered.jsonl")) {
         group g("chat", filter, counts);
         g.skip("there is no chat_rendered.jsonl");
         return g.finish() ? 0 : 1;
@@ -427,12 +467,17 @@ try {
     const std::vector<json> records = read_records(folder + "/chat_rendered.jsonl"),
                             messages = read_records(folder + "/chat_messages.jsonl");
     std::string text;
-    if (!read_file(folder + "/chat_tools.json", &text)) throw failure{ "cannot read chat_tools.json" };
+    if (!read_file(folder + "/chat_tools.json", &text))
+        throw failure{ "cannot read chat_tools.json" };
     const json                            tools = parse(text, "chat_tools.json");
     std::map<std::string, const json_t *> conversations;
-    for (const json &m : messages) conversations[text_of(json_object_get(m.get(), "conv"))] = json_object_get(m.get(), "messages");
+    for (const json &m : messages)
+        conversations[text_of(json_object_get(m.get(), "conv"))] =
+            json_object_get(m.get(), "messages");
     bool ok = true;
-    for (const family &f : families) ok = run_family(folder, fetched, filter, f, records, conversations, tools.get(), counts) && ok;
+    for (const family &f : families)
+        ok = run_family(folder, fetched, filter, f, records, conversations, tools.get(), counts) &&
+             ok;
     skip_strangers(records, filter, counts);
     return ok ? 0 : 1;
 } catch (const failure &f) {
@@ -441,24 +486,27 @@ try {
     return report("chat", e.what(), counts);
 }
 
-int weir_golden_realvocab_chat(const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts)
+int weir_golden_realvocab_chat(const char *dir, const char *fetched, const char *filter,
+                               weir_golden_counts *counts)
 try {
     const std::string       folder = dir;
     const std::vector<json> records = read_records(folder + "/rendered.jsonl");
     std::string             text;
-    if (!read_file(folder + "/conversations.json", &text)) throw failure{ "cannot read conversations.json" };
+    if (!read_file(folder + "/conversations.json", &text))
+        throw failure{ "cannot read conversations.json" };
     const json                            all = parse(text, "conversations.json");
     std::map<std::string, const json_t *> conversations;
     const json_t                         *list = json_object_get(all.get(), "conversations");
     for (size_t i = 0; i < json_array_size(list); i++)
-        conversations[text_of(json_object_get(json_array_get(list, i), "name"))] = json_array_get(list, i);
+        conversations[text_of(json_object_get(json_array_get(list, i), "name"))] =
+            json_array_get(list, i);
     bool        ok = true;
     std::string last;
     for (const json &record : records) { /* records of a template stand together */
         const std::string name = text_of(json_object_get(record.get(), "t"));
         if (name != last)
-            ok = run_real_template(fetched ? fetched : "", filter, name, records, conversations, json_object_get(all.get(), "tools"),
-                                   counts) &&
+            ok = run_real_template(fetched ? fetched : "", filter, name, records, conversations,
+                                   json_object_get(all.get(), "tools"), counts) &&
                  ok;
         last = name;
     }

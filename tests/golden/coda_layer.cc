@@ -36,7 +36,8 @@ weir_coda_band band_of(weir_coda_layer layer, const json_t *list)
         for (int64_t d = 0; d < layer.head_dim; d++)
             if (weir_coda_is_low(&layer, d)) dims.push_back(d);
         bool is_same = dims.size() == json_array_size(list);
-        for (size_t i = 0; is_same && i < dims.size(); i++) is_same = json_integer_value(json_array_get(list, i)) == dims[i];
+        for (size_t i = 0; is_same && i < dims.size(); i++)
+            is_same = json_integer_value(json_array_get(list, i)) == dims[i];
         if (is_same) return band;
     }
     throw Broken("lf_index is no low band that is known");
@@ -54,8 +55,10 @@ CodaConfig CodaConfig::parse(const json_t *json)
     c.norm = string_at(json, "norm") == "full";
     c.mask = json_is_true(json_object_get(json, "mask"));
     set_bank(&c.bank, json);
-    if (json_object_get(json, "lf_index") != nullptr) c.bank.band = band_of(c.bank, json_object_get(json, "lf_index"));
-    if (c.model < 1 || c.n_heads < 1 || weir_coda_reject(&c.bank) != nullptr || c.n_heads % c.bank.n_kv_heads != 0)
+    if (json_object_get(json, "lf_index") != nullptr)
+        c.bank.band = band_of(c.bank, json_object_get(json, "lf_index"));
+    if (c.model < 1 || c.n_heads < 1 || weir_coda_reject(&c.bank) != nullptr ||
+        c.n_heads % c.bank.n_kv_heads != 0)
         throw Broken("its config is no layer of CoDA");
     return c;
 }
@@ -119,7 +122,8 @@ void CodaState::fill(const Floats &k, const Floats &v)
     for (int64_t slot = 0; slot < slots; slot++)
         for (const weir_kv_side side : { WEIR_KV_K, WEIR_KV_V }) {
             const Floats &from = side == WEIR_KV_K ? k : v;
-            for (int64_t h = 0; h < layer_.n_kv_heads; h++) std::copy_n(from.begin() + (h * slots + slot) * n, n, row.begin() + h * n);
+            for (int64_t h = 0; h < layer_.n_kv_heads; h++)
+                std::copy_n(from.begin() + (h * slots + slot) * n, n, row.begin() + h * n);
             weir_coda_put(&layer_, &state, side, state.rows[slot], row.data());
         }
 }
@@ -128,10 +132,12 @@ Floats CodaState::slots(weir_kv_side side)
 {
     const weir_coda_state state = view();
     const int64_t         n = layer_.head_dim;
-    Floats                out(static_cast<size_t>(layer_.n_kv_heads * state.n_slots * n)), row(static_cast<size_t>(layer_.n_kv_heads * n));
+    Floats                out(static_cast<size_t>(layer_.n_kv_heads * state.n_slots * n)),
+        row(static_cast<size_t>(layer_.n_kv_heads * n));
     for (int64_t slot = 0; slot < state.n_slots; slot++) {
         weir_coda_read(&layer_, &state, side, state.rows[slot], row.data());
-        for (int64_t h = 0; h < layer_.n_kv_heads; h++) std::copy_n(row.begin() + h * n, n, out.begin() + (h * state.n_slots + slot) * n);
+        for (int64_t h = 0; h < layer_.n_kv_heads; h++)
+            std::copy_n(row.begin() + h * n, n, out.begin() + (h * state.n_slots + slot) * n);
     }
     return out;
 }
@@ -140,16 +146,19 @@ std::vector<int32_t> CodaState::used()
 {
     const weir_coda_state state = view();
     std::vector<int32_t>  out;
-    for (int64_t slot = 0; slot < state.n_slots; slot++) out.push_back(weir_coda_is_used(&state, slot));
+    for (int64_t slot = 0; slot < state.n_slots; slot++)
+        out.push_back(weir_coda_is_used(&state, slot));
     return out;
 }
 
 /* ---- a layer -------------------------------------------------------------------------------------------------------------- */
-CodaLayer::CodaLayer(const CodaConfig &config, const CodaWeights &weights, Row *write) : config_(config), weights_(weights), write_(write)
+CodaLayer::CodaLayer(const CodaConfig &config, const CodaWeights &weights, Row *write)
+    : config_(config), weights_(weights), write_(write)
 {
     const auto logits = weights.find("summary_eta_logit");
     rates_.assign(static_cast<size_t>(config.bank.n_kv_heads), 0.0f);
-    for (size_t h = 0; logits != weights.end() && h < rates_.size(); h++) rates_[h] = 1.0f / (1.0f + std::exp(-logits->second.at(h)));
+    for (size_t h = 0; logits != weights.end() && h < rates_.size(); h++)
+        rates_[h] = 1.0f / (1.0f + std::exp(-logits->second.at(h)));
     config_.bank.rates = rates_.data();
 }
 
@@ -170,9 +179,12 @@ Floats CodaLayer::multiply(const Floats &x, const std::string &name, int64_t n_i
 CodaLayer::Rows CodaLayer::project(const Floats &x, int64_t position) const
 {
     const int64_t n = static_cast<int64_t>(x.size()) / config_.model, dim = config_.bank.head_dim;
-    Rows          rows = { multiply(x, "q_proj.weight", config_.model), multiply(x, "k_proj.weight", config_.model),
-                           multiply(x, "v_proj.weight", config_.model), multiply(x, "lambda_proj.weight", config_.model),
-                           Floats(static_cast<size_t>(n), 0.0f),        n };
+    Rows          rows = { multiply(x, "q_proj.weight", config_.model),
+                           multiply(x, "k_proj.weight", config_.model),
+                           multiply(x, "v_proj.weight", config_.model),
+                           multiply(x, "lambda_proj.weight", config_.model),
+                           Floats(static_cast<size_t>(n), 0.0f),
+                           n };
     const auto    norm = [&](Floats *rows_of, const std::string &name) {
         if (weights_.count(name) == 0) return;
         weir_rmsnorm_args args = {};
@@ -190,7 +202,8 @@ CodaLayer::Rows CodaLayer::project(const Floats &x, int64_t position) const
     Floats               frequencies;
     std::vector<int32_t> positions;
     for (int64_t i = 0; i < dim; i += 2)
-        frequencies.push_back(1.0f / std::pow(static_cast<float>(config_.base), static_cast<float>(i) / static_cast<float>(dim)));
+        frequencies.push_back(1.0f / std::pow(static_cast<float>(config_.base),
+                                              static_cast<float>(i) / static_cast<float>(dim)));
     for (int64_t t = 0; t < n; t++) positions.push_back(static_cast<int32_t>(position + t));
     for (Floats *part : { &rows.q, &rows.k }) {
         weir_rope_args args = {};
@@ -230,21 +243,27 @@ Floats CodaLayer::doubled(const Floats &q) const
 
 /* Rows [first, first + n) over the state's rows, and with_new over themselves, causally. The pages of the state stay as they are: its last page that is not
  * full is copied, and the new rows go behind the copy. */
-Floats CodaLayer::attend(CodaState *state, const Rows &rows, int64_t first, int64_t n, bool with_new) const
+Floats CodaLayer::attend(CodaState *state, const Rows &rows, int64_t first, int64_t n,
+                         bool with_new) const
 {
-    const int64_t         dim = config_.bank.head_dim, heads = config_.bank.n_kv_heads, q_heads = 2 * config_.n_heads;
+    const int64_t dim = config_.bank.head_dim, heads = config_.bank.n_kv_heads,
+                  q_heads = 2 * config_.n_heads;
     const weir_coda_state view = state->view();
-    const int64_t         n_past = config_.mask ? view.head->n_rows : view.n_slots, total = n_past + (with_new ? n : 0);
-    const int64_t         n_pages = (total + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS, whole = n_past / WEIR_PAGE_TOKENS;
-    Floats                out(static_cast<size_t>(n * q_heads * dim), 0.0f);
+    const int64_t         n_past = config_.mask ? view.head->n_rows : view.n_slots,
+                  total = n_past + (with_new ? n : 0);
+    const int64_t n_pages = (total + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
+                  whole = n_past / WEIR_PAGE_TOKENS;
+    Floats out(static_cast<size_t>(n * q_heads * dim), 0.0f);
     if (total == 0) return out;
-    std::vector<std::vector<char>> own(static_cast<size_t>(heads * n_pages), std::vector<char>(static_cast<size_t>(view.page_bytes)));
+    std::vector<std::vector<char>> own(static_cast<size_t>(heads * n_pages),
+                                       std::vector<char>(static_cast<size_t>(view.page_bytes)));
     std::vector<void *>            table;
     for (int64_t h = 0; h < heads; h++)
         for (int64_t p = 0; p < n_pages; p++) {
             char *const stored = view.pages + (h * view.n_pages + p) * view.page_bytes;
             auto       &copy = own[static_cast<size_t>(h * n_pages + p)];
-            if (p == whole && n_past % WEIR_PAGE_TOKENS != 0) std::copy_n(stored, copy.size(), copy.begin());
+            if (p == whole && n_past % WEIR_PAGE_TOKENS != 0)
+                std::copy_n(stored, copy.size(), copy.begin());
             table.push_back(p < whole ? stored : copy.data());
         }
     weir_kv_segment segment = {};
@@ -262,11 +281,14 @@ Floats CodaLayer::attend(CodaState *state, const Rows &rows, int64_t first, int6
         write.key_dim = write.value_dim = dim;
         write.k_stride = write.v_stride = heads * dim;
         write.k_format = write.v_format = config_.bank.format;
-        if (weir_kv_write(stream(), &write) != WEIR_OK) throw Broken("keys and values were refused");
+        if (weir_kv_write(stream(), &write) != WEIR_OK)
+            throw Broken("keys and values were refused");
     }
-    const Floats q = doubled({ rows.q.begin() + first * q_heads / 2 * dim, rows.q.begin() + (first + n) * q_heads / 2 * dim });
+    const Floats                 q = doubled({ rows.q.begin() + first * q_heads / 2 * dim,
+                                               rows.q.begin() + (first + n) * q_heads / 2 * dim });
     std::vector<weir_kv_segment> segments(with_new ? 1 : static_cast<size_t>(n), segment);
-    for (size_t i = 0; !with_new && i < segments.size(); i++) { /* each sees all rows and nothing else */
+    for (size_t i = 0; !with_new && i < segments.size();
+         i++) { /* each sees all rows and nothing else */
         segments[i].first_row = static_cast<int32_t>(i);
         segments[i].n_rows = 1;
         segments[i].n_past = static_cast<int32_t>(n_past - 1);
@@ -306,7 +328,8 @@ Floats CodaLayer::output(const Floats &attended, const Rows &rows, int64_t first
 
 bool CodaLayer::write(CodaState *state, const Rows &rows, int64_t first, int64_t n, bool is_step)
 {
-    const weir_coda_segment segment = { state->memory(), static_cast<int32_t>(first), static_cast<int32_t>(n), is_step };
+    const weir_coda_segment segment = { state->memory(), static_cast<int32_t>(first),
+                                        static_cast<int32_t>(n), is_step };
     weir_coda_write_args    args = {};
     args.k = rows.k.data();
     args.v = rows.v.data();

@@ -28,9 +28,14 @@ using CodaWeights = std::map<std::string, Floats>;
 class CodaState {
   public:
     explicit CodaState(const CodaConfig &config);
-    void                 fill(const Floats &k, const Floats &v); /* [KV heads, slots, head_dim]: what is there at the start */
-    weir_coda_state      view() { return weir_coda_view(&layer_, memory()); }
-    void                *memory() { return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(storage_.data()) + 63) / 64 * 64); }
+    void            fill(const Floats &k,
+                         const Floats &v); /* [KV heads, slots, head_dim]: what is there at the start */
+    weir_coda_state view() { return weir_coda_view(&layer_, memory()); }
+    void           *memory()
+    {
+        return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(storage_.data()) + 63) / 64 *
+                                        64);
+    }
     Floats               slots(weir_kv_side side); /* [KV heads, slots, head_dim] */
     std::vector<int32_t> used();
     CodaState(const CodaState &other) : layer_(other.layer_), storage_(other.storage_.size())
@@ -50,7 +55,8 @@ class CodaLayer {
     const CodaConfig &config() const { return config_; }
     /* x [T, model] -> y [T, model]; false: the kernel does not take such a layer. */
     bool prefill(CodaState *state, const Floats &x, int64_t block, Floats *y, bool writes = true);
-    bool step(CodaState *state, const Floats &x, Floats *y, bool writes = true, bool sees_itself = true);
+    bool step(CodaState *state, const Floats &x, Floats *y, bool writes = true,
+              bool sees_itself = true);
     /* Without banks: every token sees all before it. */
     Floats causal(const Floats &x);
 
@@ -63,7 +69,8 @@ class CodaLayer {
 
   private:
     Floats        multiply(const Floats &x, const std::string &name, int64_t n_in) const;
-    Floats        attend(CodaState *state, const Rows &rows, int64_t first, int64_t n, bool with_new) const;
+    Floats        attend(CodaState *state, const Rows &rows, int64_t first, int64_t n,
+                         bool with_new) const;
     Floats        output(const Floats &attended, const Rows &rows, int64_t first, int64_t n) const;
     bool          write(CodaState *state, const Rows &rows, int64_t first, int64_t n, bool is_step);
     const Floats &weight(const std::string &name) const;

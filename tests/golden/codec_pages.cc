@@ -36,11 +36,13 @@ Place Part::code_place(int64_t token, int64_t d, bool third_bit) const
     if (side_ == WEIR_KV_K) { /* tiles of 32 tokens; words of 32 bits, the token innermost */
         char *const   tile = at_ + layout_.codes + token / 32 * layout_.codes_step;
         const int64_t lane = token % 32;
-        if (weir_kv_scheme_of(format_) == WEIR_KV_PLAIN) return at(tile, (d * 32 + lane) * bits / 8, bits / 8, 0, bits);
+        if (weir_kv_scheme_of(format_) == WEIR_KV_PLAIN)
+            return at(tile, (d * 32 + lane) * bits / 8, bits / 8, 0, bits);
         if (third_bit) return at(tile, (((dim_ + 15) / 16 + d / 32) * 32 + lane) * 4, 4, d % 32, 1);
         return at(tile, (d * low / 32 * 32 + lane) * 4, 4, d * low % 32, low);
     }
-    char *const row = at_ + layout_.codes + token * layout_.codes_step, *const block = row + d / 32 * 4 * bits;
+    char *const row = at_ + layout_.codes + token * layout_.codes_step, *const block =
+                                                                            row + d / 32 * 4 * bits;
     const int64_t i = d % 32;
     if (bits >= 8) return at(row, d * bits / 8, bits / 8, 0, bits);
     if (bits == 4) return at(block, i % 16, 1, i / 16 * 4, 4);
@@ -79,7 +81,8 @@ Place Part::scale(int64_t token, int64_t d) const
 {
     const int     bytes = weir_kv_scheme_of(format_) == WEIR_KV_FLOAT8 ? 4 : 2;
     const int64_t unit = side_ == WEIR_KV_K ? token / 32 : token;
-    return { at_ + layout_.scales + unit * layout_.scales_step + scale_index(token, d) * bytes, bytes, 0, 8 * bytes };
+    return { at_ + layout_.scales + unit * layout_.scales_step + scale_index(token, d) * bytes,
+             bytes, 0, 8 * bytes };
 }
 
 Place Part::min(int64_t token, int64_t d) const
@@ -91,34 +94,43 @@ Place Part::min(int64_t token, int64_t d) const
 /* ---- the pages of a sequence ---------------------------------------------------------------------------------------------- */
 
 /* Page bytes, once the widths are known to fit. */
-static size_t checked_bytes(weir_kv_pair formats, int64_t n_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions)
+static size_t checked_bytes(weir_kv_pair formats, int64_t n_heads, int64_t key_dim,
+                            int64_t value_dim, int64_t n_positions)
 {
-    const char *const k = weir_kv_format_reject(formats.k, WEIR_KV_K, key_dim), *const v =
-                                                                                    weir_kv_format_reject(formats.v, WEIR_KV_V, value_dim);
+    const char *const        k = weir_kv_format_reject(formats.k, WEIR_KV_K, key_dim),
+                      *const v = weir_kv_format_reject(formats.v, WEIR_KV_V, value_dim);
     if (k != nullptr || v != nullptr)
-        throw Broken(std::string(weir_kv_format_name(k != nullptr ? formats.k : formats.v)) + " " + (k != nullptr ? k : v));
-    const int64_t bytes = weir_kv_bytes(formats.k, formats.v, key_dim, value_dim), most = int64_t{ 1 } << 30;
-    if (n_heads < 1 || n_positions < 1 || n_heads > most / bytes || n_positions / WEIR_PAGE_TOKENS + 1 > most / bytes / n_heads)
-        throw Broken(format("%lld rows of %lld heads are more than 1 GiB of pages", static_cast<long long>(n_positions),
-                            static_cast<long long>(n_heads)));
+        throw Broken(std::string(weir_kv_format_name(k != nullptr ? formats.k : formats.v)) + " " +
+                     (k != nullptr ? k : v));
+    const int64_t bytes = weir_kv_bytes(formats.k, formats.v, key_dim, value_dim),
+                  most = int64_t{ 1 } << 30;
+    if (n_heads < 1 || n_positions < 1 || n_heads > most / bytes ||
+        n_positions / WEIR_PAGE_TOKENS + 1 > most / bytes / n_heads)
+        throw Broken(format("%lld rows of %lld heads are more than 1 GiB of pages",
+                            static_cast<long long>(n_positions), static_cast<long long>(n_heads)));
     return static_cast<size_t>(bytes);
 }
 
-CodedPages::CodedPages(weir_kv_pair f, int64_t heads, int64_t k_dim, int64_t v_dim, int64_t n_positions)
-    : formats(f), n_heads(heads), key_dim(k_dim), value_dim(v_dim), pages_per_head_((n_positions + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
+CodedPages::CodedPages(weir_kv_pair f, int64_t heads, int64_t k_dim, int64_t v_dim,
+                       int64_t n_positions)
+    : formats(f), n_heads(heads), key_dim(k_dim), value_dim(v_dim),
+      pages_per_head_((n_positions + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
 {
-    const size_t bytes = checked_bytes(f, heads, k_dim, v_dim, n_positions), n_pages = static_cast<size_t>(heads * pages_per_head_);
-    const auto   open_bytes = static_cast<size_t>(weir_kv_open_bytes(f.k, f.v, k_dim, v_dim));
+    const size_t bytes = checked_bytes(f, heads, k_dim, v_dim, n_positions),
+                 n_pages = static_cast<size_t>(heads * pages_per_head_);
+    const auto open_bytes = static_cast<size_t>(weir_kv_open_bytes(f.k, f.v, k_dim, v_dim));
     storage_.assign(n_pages, std::vector<char>(bytes));
     open_storage_.assign(n_pages, std::vector<char>(open_bytes));
     for (std::vector<char> &page : storage_) table_.push_back(page.data());
-    for (std::vector<char> &page : open_storage_) open_table_.push_back(open_bytes > 0 ? page.data() : nullptr);
+    for (std::vector<char> &page : open_storage_)
+        open_table_.push_back(open_bytes > 0 ? page.data() : nullptr);
 }
 
 weir_kv_segment CodedPages::segment(int64_t n_rows, int64_t n_past) const
 {
     weir_kv_segment segment = {};
-    segment.pages = table_.data(), segment.open_pages = open_table_.data() + n_past / WEIR_PAGE_TOKENS;
+    segment.pages = table_.data(),
+    segment.open_pages = open_table_.data() + n_past / WEIR_PAGE_TOKENS;
     segment.page_stride = segment.open_stride = pages_per_head_;
     segment.n_rows = static_cast<int32_t>(n_rows), segment.n_past = static_cast<int32_t>(n_past);
     return segment;
@@ -132,30 +144,34 @@ size_t CodedPages::page_of(int64_t head, int64_t position) const
 Part CodedPages::coded(weir_kv_side side, int64_t head, int64_t position)
 {
     char *const page = storage_[page_of(head, position)].data();
-    return side == WEIR_KV_K ? Part(formats.k, side, key_dim, page)
-                             : Part(formats.v, side, value_dim, page + weir_kv_v_part(formats.k, key_dim));
+    return side == WEIR_KV_K
+               ? Part(formats.k, side, key_dim, page)
+               : Part(formats.v, side, value_dim, page + weir_kv_v_part(formats.k, key_dim));
 }
 
 Part CodedPages::open(weir_kv_side side, int64_t head, int64_t position)
 {
     char *const page = open_storage_[page_of(head, position)].data();
-    return side == WEIR_KV_K ? Part(WEIR_KV_F16, side, key_dim, page)
-                             : Part(WEIR_KV_F16, side, value_dim, page + weir_kv_open_v_part(formats.k, key_dim));
+    return side == WEIR_KV_K
+               ? Part(WEIR_KV_F16, side, key_dim, page)
+               : Part(WEIR_KV_F16, side, value_dim, page + weir_kv_open_v_part(formats.k, key_dim));
 }
 
 /* ---- kernels ---------------------------------------------------------------------------------------------------------------- */
 
-void each_written(weir_kv_pair formats, const Rows &k, const Rows &v, const std::function<void(const std::string &how, CodedPages &)> &then)
+void each_written(weir_kv_pair formats, const Rows &k, const Rows &v,
+                  const std::function<void(const std::string &how, CodedPages &)> &then)
 {
     if (k.n != v.n) throw Broken("keys and values have different numbers of rows");
-    each_row(WEIR_OP_KV_WRITE,
-             [&](Row *row) {
-                 CodedPages               pages(formats, 1, k.dim, v.dim, k.n);
-                 const weir_kv_segment    all = pages.segment(k.n, 0);
-                 const weir_kv_write_args args = { k.values.data(), v.values.data(), &all,  1,         1,         k.dim,
-                                                   v.dim,           k.dim,           v.dim, formats.k, formats.v, {} };
-                 if (row->run(&args)) then(row->name(), pages);
-             });
+    each_row(WEIR_OP_KV_WRITE, [&](Row *row) {
+        CodedPages               pages(formats, 1, k.dim, v.dim, k.n);
+        const weir_kv_segment    all = pages.segment(k.n, 0);
+        const weir_kv_write_args args = {
+            k.values.data(), v.values.data(), &all,  1,         1,         k.dim,
+            v.dim,           k.dim,           v.dim, formats.k, formats.v, {}
+        };
+        if (row->run(&args)) then(row->name(), pages);
+    });
 }
 
 static Rows behind_dropped(const Rows &rows)
@@ -179,25 +195,38 @@ void each_compacted(weir_kv_pair formats, const Rows &k, const Rows &v,
     each_row(WEIR_OP_KV_COMPACT, [&](Row *row) {
         bool is_done = false; /* once: the rows move in place, and all kernels write the same */
         each_written(formats, all_k, all_v, [&](const std::string &, CodedPages &pages) {
-            const weir_kv_compact_segment segment = { pages.segment(1, 0).pages, 0, 0, keep.data(), &n_keep, nullptr };
-            const weir_kv_compact_args    args = { &segment, 1, 1, k.dim, v.dim, formats.k, formats.v, {} };
+            const weir_kv_compact_segment segment = {
+                pages.segment(1, 0).pages, 0, 0, keep.data(), &n_keep, nullptr
+            };
+            const weir_kv_compact_args args = { &segment, 1,         1,         k.dim,
+                                                v.dim,    formats.k, formats.v, {} };
             if (!is_done && row->run(&args)) then(row->name(), pages);
             is_done = true;
         });
     });
 }
 
-void each_read(const CodedPages &pages, int64_t n,
-               const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then)
+void each_read(
+    const CodedPages &pages, int64_t n,
+    const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then)
 {
     each_row(WEIR_OP_KV_READ, [&](Row *row) {
-        Floats          k(static_cast<size_t>(n * pages.key_dim), NAN), v(static_cast<size_t>(n * pages.value_dim), NAN);
+        Floats k(static_cast<size_t>(n * pages.key_dim), NAN),
+            v(static_cast<size_t>(n * pages.value_dim), NAN);
         weir_kv_segment all = pages.segment(n, 0);
         all.open_pages = nullptr;
-        const weir_kv_read_args args = {
-            k.data(),        v.data(),        &all, 1, 1, pages.key_dim, pages.value_dim, pages.key_dim, pages.value_dim,
-            pages.formats.k, pages.formats.v, {}
-        };
+        const weir_kv_read_args args = { k.data(),
+                                         v.data(),
+                                         &all,
+                                         1,
+                                         1,
+                                         pages.key_dim,
+                                         pages.value_dim,
+                                         pages.key_dim,
+                                         pages.value_dim,
+                                         pages.formats.k,
+                                         pages.formats.v,
+                                         {} };
         if (row->run(&args)) then(row->name(), k, v);
     });
 }
@@ -212,9 +241,12 @@ void each_attended(const CodedPages &pages, const Floats &q, int64_t position, i
         Floats              out(static_cast<size_t>(n_heads * pages.value_dim), NAN);
         weir_attention_args args = {};
         args.out = out.data(), args.q = q.data(), args.segments = &last, args.n_segments = 1;
-        args.n_heads = n_heads, args.n_kv_heads = pages.n_heads, args.key_dim = pages.key_dim, args.value_dim = pages.value_dim;
-        args.q_stride = n_heads * pages.key_dim, args.q_head_stride = pages.key_dim, args.out_stride = n_heads * pages.value_dim;
-        args.window = static_cast<int32_t>(window), args.scale = 1.0f / std::sqrt(static_cast<float>(pages.key_dim));
+        args.n_heads = n_heads, args.n_kv_heads = pages.n_heads, args.key_dim = pages.key_dim,
+        args.value_dim = pages.value_dim;
+        args.q_stride = n_heads * pages.key_dim, args.q_head_stride = pages.key_dim,
+        args.out_stride = n_heads * pages.value_dim;
+        args.window = static_cast<int32_t>(window),
+        args.scale = 1.0f / std::sqrt(static_cast<float>(pages.key_dim));
         args.k_format = pages.formats.k, args.v_format = pages.formats.v;
         if (row->run(&args)) then(row->name(), out);
     });

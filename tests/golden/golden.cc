@@ -49,18 +49,24 @@ void Check::fail(const std::string &why)
     if (why_.empty()) why_ = why.empty() ? "failed" : why;
 }
 
-void Check::close(const std::string &what, const std::vector<float> &got, const std::vector<float> &want, const Tolerance &tolerance)
+void Check::close(const std::string &what, const std::vector<float> &got,
+                  const std::vector<float> &want, const Tolerance &tolerance)
 {
-    if (got.size() != want.size()) return fail(format("%s has %zu values, want %zu", what.c_str(), got.size(), want.size()));
+    if (got.size() != want.size())
+        return fail(format("%s has %zu values, want %zu", what.c_str(), got.size(), want.size()));
     double largest = 0, worst = -1;
     size_t at = 0;
     for (const float value : want)
-        if (std::isfinite(value)) largest = std::max(largest, std::fabs(static_cast<double>(value)));
+        if (std::isfinite(value))
+            largest = std::max(largest, std::fabs(static_cast<double>(value)));
     for (size_t i = 0; i < got.size(); i++) {
         const double w = static_cast<double>(want[i]), g = static_cast<double>(got[i]);
-        const double allowed = tolerance.atol + tolerance.rtol * std::fabs(w) + tolerance.rtol_of_largest * largest;
+        const double allowed =
+            tolerance.atol + tolerance.rtol * std::fabs(w) + tolerance.rtol_of_largest * largest;
         const double off = std::fabs(g - w);
-        const double share = g == w ? 0 : std::isfinite(off) && allowed > 0 ? off / allowed : INFINITY;
+        const double share = g == w                              ? 0
+                             : std::isfinite(off) && allowed > 0 ? off / allowed
+                                                                 : INFINITY;
         if (share > worst) {
             worst = share;
             at = i;
@@ -68,26 +74,30 @@ void Check::close(const std::string &what, const std::vector<float> &got, const 
     }
     compared_ += got.size();
     if (worst > 1)
-        fail(format("%s: value %zu is %.9g, want %.9g (%.1f times the tolerance)", what.c_str(), at, static_cast<double>(got[at]),
-                    static_cast<double>(want[at]), worst));
+        fail(format("%s: value %zu is %.9g, want %.9g (%.1f times the tolerance)", what.c_str(), at,
+                    static_cast<double>(got[at]), static_cast<double>(want[at]), worst));
     if (worst > worst_) {
         worst_ = worst;
         worst_name_ = what;
     }
 }
 
-void Check::equal(const std::string &what, const std::vector<int32_t> &got, const std::vector<int32_t> &want)
+void Check::equal(const std::string &what, const std::vector<int32_t> &got,
+                  const std::vector<int32_t> &want)
 {
-    if (got.size() != want.size()) return fail(format("%s has %zu values, want %zu", what.c_str(), got.size(), want.size()));
+    if (got.size() != want.size())
+        return fail(format("%s has %zu values, want %zu", what.c_str(), got.size(), want.size()));
     for (size_t i = 0; i < got.size(); i++)
-        if (got[i] != want[i]) fail(format("%s: value %zu is %d, want %d", what.c_str(), i, got[i], want[i]));
+        if (got[i] != want[i])
+            fail(format("%s: value %zu is %d, want %d", what.c_str(), i, got[i], want[i]));
     compared_ += got.size();
 }
 
 std::string Check::summary() const
 {
     if (worst_ == 0) return format("%zu values, all equal", compared_);
-    return format("%zu values, worst error %.2g of the tolerance (%s)", compared_, worst_, worst_name_.c_str());
+    return format("%zu values, worst error %.2g of the tolerance (%s)", compared_, worst_,
+                  worst_name_.c_str());
 }
 
 /* ---- cases -------------------------------------------------------------------------------------------------------- */
@@ -191,7 +201,8 @@ std::string Tensors::dtype_name(const std::string &name) const
 static int64_t count(const weir_tensor &tensor)
 {
     int64_t n = 1;
-    for (int i = 0; i < tensor.n_dims; i++) n *= tensor.shape[i]; /* the directory checked that it fits */
+    for (int i = 0; i < tensor.n_dims; i++)
+        n *= tensor.shape[i]; /* the directory checked that it fits */
     return n;
 }
 
@@ -234,7 +245,9 @@ const weir_tensor &Tensors::need(const std::string &name, weir_dtype dtype) cons
 {
     const weir_tensor *const tensor = find(name);
     if (tensor == nullptr) throw Broken("there is no tensor " + name);
-    if (tensor->dtype != dtype) throw Broken(name + " is " + weir_dtype_of(tensor->dtype).name + ", want " + weir_dtype_of(dtype).name);
+    if (tensor->dtype != dtype)
+        throw Broken(name + " is " + weir_dtype_of(tensor->dtype).name + ", want " +
+                     weir_dtype_of(dtype).name);
     return *tensor;
 }
 
@@ -256,34 +269,42 @@ std::vector<int64_t> Tensors::need_shape(const std::string &name, size_t n_dims)
 {
     const std::vector<int64_t> out = shape(name);
     if (find(name) == nullptr) throw Broken("there is no tensor " + name);
-    if (out.size() != n_dims) throw Broken(format("%s has %zu dimensions, want %zu", name.c_str(), out.size(), n_dims));
+    if (out.size() != n_dims)
+        throw Broken(format("%s has %zu dimensions, want %zu", name.c_str(), out.size(), n_dims));
     for (const int64_t n : out)
         if (n <= 0) throw Broken(name + " is empty");
     return out;
 }
 
-std::vector<float> Tensors::need_floats(const std::string &name, const std::vector<int64_t> &want) const
+std::vector<float> Tensors::need_floats(const std::string          &name,
+                                        const std::vector<int64_t> &want) const
 {
     const std::vector<int64_t> got = need_shape(name, want.size());
     for (size_t i = 0; i < want.size(); i++)
         if (got[i] != want[i])
-            throw Broken(format("%s has %lld in dimension %zu, want %lld", name.c_str(), static_cast<long long>(got[i]), i,
+            throw Broken(format("%s has %lld in dimension %zu, want %lld", name.c_str(),
+                                static_cast<long long>(got[i]), i,
                                 static_cast<long long>(want[i])));
     return need_floats(name);
 }
 
 /* ---- reference values --------------------------------------------------------------------------------------------- */
 
-void Reference::compare(Check *check, const std::string &name, const std::vector<float> &got, const std::string &how)
+void Reference::compare(Check *check, const std::string &name, const std::vector<float> &got,
+                        const std::string &how)
 {
     mark(name);
-    if (tensors.has(name)) check->close(how.empty() ? name : how + " " + name, got, tensors.floats(name), tolerance(name));
+    if (tensors.has(name))
+        check->close(how.empty() ? name : how + " " + name, got, tensors.floats(name),
+                     tolerance(name));
 }
 
-void Reference::compare(Check *check, const std::string &name, const std::vector<int32_t> &got, const std::string &how)
+void Reference::compare(Check *check, const std::string &name, const std::vector<int32_t> &got,
+                        const std::string &how)
 {
     mark(name);
-    if (tensors.has(name)) check->equal(how.empty() ? name : how + " " + name, got, tensors.integers(name));
+    if (tensors.has(name))
+        check->equal(how.empty() ? name : how + " " + name, got, tensors.integers(name));
 }
 
 std::vector<std::string> Reference::left() const
@@ -298,7 +319,8 @@ std::vector<std::string> Reference::left() const
 
 namespace fs = std::filesystem;
 
-static void collect(const fs::path &folder, std::set<fs::path> *entered, std::vector<std::string> *out)
+static void collect(const fs::path &folder, std::set<fs::path> *entered,
+                    std::vector<std::string> *out)
 {
     std::error_code error;
     if (!entered->insert(fs::canonical(folder, error)).second || error) return;
@@ -333,7 +355,8 @@ std::string folder_of(const std::string &path) { return fs::path(path).parent_pa
 std::string folder_name(const std::string &path)
 {
     const fs::path folder = fs::path(path).parent_path().lexically_normal();
-    const fs::path name = folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
+    const fs::path name =
+        folder.filename().empty() ? folder.parent_path().filename() : folder.filename();
     return name.string();
 }
 

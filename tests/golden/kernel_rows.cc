@@ -26,7 +26,8 @@ bool Row::run(const void *args)
 {
     if (weir_kernel_reject(stream(), kernel_, args) != nullptr) return false;
     const weir_status status = weir_kernel_run(stream(), kernel_, args);
-    if (status != WEIR_OK) throw Broken(format("%s ended with status %d", kernel_->name, static_cast<int>(status)));
+    if (status != WEIR_OK)
+        throw Broken(format("%s ended with status %d", kernel_->name, static_cast<int>(status)));
     ran_ = true;
     return true;
 }
@@ -47,7 +48,8 @@ Weight::Weight(const std::vector<float> &values, int64_t n_out, int64_t n_in)
 {
     const weir_matrix_source source = { values.data(), n_out, n_in, WEIR_F32 };
     weir_error               error = {};
-    if (weir_weight_plan(&weight_, stream(), &source, WEIR_ACTIVATIONS_F32, &error) != WEIR_OK) throw Broken(error.text);
+    if (weir_weight_plan(&weight_, stream(), &source, WEIR_ACTIVATIONS_F32, &error) != WEIR_OK)
+        throw Broken(error.text);
     memory_ = std::aligned_alloc(64, (weight_.bytes + 63) / 64 * 64);
     if (memory_ == nullptr) throw Broken("no memory");
     if (weir_weight_pack(&weight_, stream(), &source, memory_, &error) == WEIR_OK) return;
@@ -63,7 +65,8 @@ Weight::~Weight()
 
 std::vector<float> multiply(const std::vector<float> &x, const Weight &weight)
 {
-    const int64_t      n_in = weight.get()->n_in, n_out = weight.get()->n_out, n_rows = static_cast<int64_t>(x.size()) / n_in;
+    const int64_t n_in = weight.get()->n_in, n_out = weight.get()->n_out,
+                  n_rows = static_cast<int64_t>(x.size()) / n_in;
     std::vector<float> out(static_cast<size_t>(n_rows * n_out));
     weir_matmul_args   args = {};
     args.x = x.data();

@@ -15,7 +15,10 @@ namespace {
 
 int usage(const char *problem)
 {
-    fprintf(stderr, "%s\nusage: bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR] [--device NAME]\n", problem);
+    fprintf(stderr,
+            "%s\nusage: bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR] "
+            "[--device NAME]\n",
+            problem);
     return 2;
 }
 
@@ -28,7 +31,8 @@ std::string resolve(const std::string &path)
 
 bool ends_with(const std::string &text, const std::string &end)
 {
-    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+    return text.size() >= end.size() &&
+           text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
 /* Files that the text parts read, or that only say how the others were made. */
@@ -37,15 +41,19 @@ bool is_text_file(const std::filesystem::path &place, const std::filesystem::pat
     const std::string name = file.filename().string();
     if (file.parent_path() == place / "templates") return ends_with(name, ".jinja");
     if (file.parent_path() == place / "tok") {
-        for (const char *kind : { ".ids.jsonl", ".pre.jsonl", ".stream.jsonl", ".noparse.jsonl", ".tokenizer.json" })
+        for (const char *kind :
+             { ".ids.jsonl", ".pre.jsonl", ".stream.jsonl", ".noparse.jsonl", ".tokenizer.json" })
             if (ends_with(name, kind))
-                return std::filesystem::exists(file.parent_path() /
-                                               (name.substr(0, name.size() - std::string(kind).size()) + ".tokenizer.json"));
+                return std::filesystem::exists(
+                    file.parent_path() /
+                    (name.substr(0, name.size() - std::string(kind).size()) + ".tokenizer.json"));
         return false;
     }
     if (file.parent_path() != place) return false;
-    for (const char *known : { "strings.jsonl", "chat_messages.jsonl", "chat_tools.json", "chat_rendered.jsonl", "qwen_real_ids.jsonl",
-                               "conversations.json", "rendered.jsonl", "manifest.json", "material.json", "peer_differs.jsonl" })
+    for (const char *known :
+         { "strings.jsonl", "chat_messages.jsonl", "chat_tools.json", "chat_rendered.jsonl",
+           "qwen_real_ids.jsonl", "conversations.json", "rendered.jsonl", "manifest.json",
+           "material.json", "peer_differs.jsonl" })
         if (name == known) return true;
     return ends_with(name, ".ids.jsonl") && std::filesystem::exists(place / "conversations.json");
 }
@@ -79,8 +87,9 @@ void run_texts(const std::string &folder, const char *fetched, golden::Counts *c
 void skip_unknown(const std::string &folder, golden::Counts *counts)
 {
     for (const std::string &path : golden::all_files(folder)) {
-        const std::string name = "files/" + std::filesystem::path(path).lexically_relative(folder).string();
-        bool              holds_values = false;
+        const std::string name =
+            "files/" + std::filesystem::path(path).lexically_relative(folder).string();
+        bool holds_values = false;
         for (const char *end : { ".json", ".jsonl", ".safetensors", ".gguf", ".jinja" })
             holds_values = holds_values || ends_with(path, end);
         if (holds_values && counts->known.count(path) == 0 && counts->wants(name))
@@ -115,7 +124,8 @@ int main(int argc, char **argv)
     golden::run_samplers(folder, &counts);
     golden::run_kv(folder, &counts);
     run_texts(folder, fetched.empty() ? nullptr : fetched.c_str(), &counts);
-    if (counts.passed + counts.failed + counts.skipped == 0) return usage((folder + ": no cases of a known format").c_str());
+    if (counts.passed + counts.failed + counts.skipped == 0)
+        return usage((folder + ": no cases of a known format").c_str());
     skip_unknown(folder, &counts);
     printf("%d passed, %d failed, %d skipped\n", counts.passed, counts.failed, counts.skipped);
     return counts.failed == 0 ? 0 : 1;

@@ -21,7 +21,10 @@ struct Case {
     Check               *check = nullptr;
 };
 
-bool is_gguf(const std::string &file) { return file.size() > 5 && file.compare(file.size() - 5, 5, ".gguf") == 0; }
+bool is_gguf(const std::string &file)
+{
+    return file.size() > 5 && file.compare(file.size() - 5, 5, ".gguf") == 0;
+}
 
 /* A model open for measuring, with one sequence. */
 struct Open {
@@ -35,7 +38,8 @@ struct Open {
     const weir_shape &shape() const { return *weir_model_shape(weir_engine_model(engine)); }
 };
 
-weir_status open_model(Open *open, const std::string &path, const std::string &device, weir_error *error)
+weir_status open_model(Open *open, const std::string &path, const std::string &device,
+                       weir_error *error)
 {
     static weir_config config;
     weir_config_default(&config);
@@ -47,8 +51,11 @@ weir_status open_model(Open *open, const std::string &path, const std::string &d
     const weir_engine_options options = { &config, false, false, nullptr, nullptr };
     WEIR_TRY(weir_engine_open(&open->engine, &options, error));
     const char *const used = weir_engine_plan_of(open->engine)->device;
-    if (device != used) return weir_error_set(error, WEIR_EDEVICE, "asked for %s, computed by %s", device.c_str(), used);
-    return weir_sequence_open(&open->sequence, weir_engine_store(open->engine), weir_engine_ledger(open->engine),
+    if (device != used)
+        return weir_error_set(error, WEIR_EDEVICE, "asked for %s, computed by %s", device.c_str(),
+                              used);
+    return weir_sequence_open(&open->sequence, weir_engine_store(open->engine),
+                              weir_engine_ledger(open->engine),
                               weir_model_recurrent_bytes(weir_engine_model(open->engine)), error);
 }
 
@@ -60,7 +67,8 @@ struct Seen {
 };
 
 /* Runs tokens and collects logits and, when asked, the residual stream. */
-weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one, Seen *seen, weir_error *error)
+weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one, Seen *seen,
+                weir_error *error)
 {
     seen->width = static_cast<size_t>(open->shape().d_model);
     seen->n_vocab = static_cast<size_t>(open->shape().n_vocab);
@@ -77,13 +85,17 @@ weir_status run(Open *open, const std::vector<int32_t> &tokens, bool one_by_one,
     evaluation.tokens = tokens.data();
     evaluation.n_tokens = static_cast<int32_t>(tokens.size());
     evaluation.decode_from = one_by_one ? 0 : INT32_MAX;
-    evaluation.before = [](void *user, int32_t, int32_t n_rows) { static_cast<Seen *>(user)->rows = static_cast<size_t>(n_rows); };
+    evaluation.before = [](void *user, int32_t, int32_t n_rows) {
+        static_cast<Seen *>(user)->rows = static_cast<size_t>(n_rows);
+    };
     evaluation.visit = [](void *user, int32_t, int32_t n_rows, const float *logits) {
         Seen *const s = static_cast<Seen *>(user);
-        s->logits.insert(s->logits.end(), logits, logits + static_cast<size_t>(n_rows) * s->n_vocab);
+        s->logits.insert(s->logits.end(), logits,
+                         logits + static_cast<size_t>(n_rows) * s->n_vocab);
     };
     evaluation.user = seen;
-    const weir_status status = weir_evaluate(weir_engine_runner(open->engine), &open->sequence, &evaluation, error);
+    const weir_status status =
+        weir_evaluate(weir_engine_runner(open->engine), &open->sequence, &evaluation, error);
     weir_runner_observe(weir_engine_runner(open->engine), nullptr, nullptr);
     return status;
 }
@@ -99,20 +111,25 @@ std::vector<float> read_memory(const Open &open, const void *memory, size_t n)
 /* Keys or values of one layer as [T, G, hd], from the pages; pair-rotated keys are put back into half-split order. */
 std::vector<float> read_cache(const Open &open, int64_t kv_index, bool keys, bool pairs)
 {
-    const weir_shape                          &shape = open.shape();
-    const weir_kv_table                       &table = open.sequence.table;
-    const int64_t                              hd = shape.head_dim, heads = shape.n_kv_heads, half = shape.rotary_dim / 2;
-    std::vector<float>                         out;
+    const weir_shape    &shape = open.shape();
+    const weir_kv_table &table = open.sequence.table;
+    const int64_t        hd = shape.head_dim, heads = shape.n_kv_heads, half = shape.rotary_dim / 2;
+    std::vector<float>   out;
     std::map<const void *, std::vector<float>> pages;
     for (int64_t t = 0; t < table.n_rows; t++)
         for (int64_t g = 0; g < heads; g++)
             for (int64_t d = 0; d < hd; d++) {
-                const int64_t     from = keys && pairs && d < 2 * half ? (d < half ? 2 * d : 2 * (d - half) + 1) : d;
-                const void *const place = table.pages[(kv_index * heads + g) * table.capacity + t / WEIR_PAGE_TOKENS];
-                auto             &page = pages[place];
-                if (page.empty()) page = read_memory(open, place, weir_page_bytes(WEIR_F32, hd, hd) / sizeof(float));
+                const int64_t from =
+                    keys && pairs && d < 2 * half ? (d < half ? 2 * d : 2 * (d - half) + 1) : d;
+                const void *const place =
+                    table.pages[(kv_index * heads + g) * table.capacity + t / WEIR_PAGE_TOKENS];
+                auto &page = pages[place];
+                if (page.empty())
+                    page =
+                        read_memory(open, place, weir_page_bytes(WEIR_F32, hd, hd) / sizeof(float));
                 const int64_t at = t % WEIR_PAGE_TOKENS;
-                out.push_back(page[(size_t)(keys ? weir_page_k(at, from, hd) : weir_page_v(at, hd, hd) + from)]);
+                out.push_back(page[(size_t)(keys ? weir_page_k(at, from, hd)
+                                                 : weir_page_v(at, hd, hd) + from)]);
             }
     return out;
 }
@@ -126,31 +143,38 @@ int64_t head_place(const weir_shape &shape, bool tiled, int64_t h)
 
 std::vector<float> read_state(const Open &open, const weir_layer_memory &memory, bool tiled)
 {
-    const weir_shape  &shape = open.shape();
-    const int64_t      tiles = (shape.gdn_v_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
-    const auto         all = read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
+    const weir_shape &shape = open.shape();
+    const int64_t     tiles = (shape.gdn_v_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
+    const auto        all =
+        read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
     const float *const state = all.data() + memory.state_offset;
     std::vector<float> out;
     for (int64_t h = 0; h < shape.gdn_v_heads; h++)
         for (int64_t i = 0; i < shape.gdn_k_dim; i++)
             for (int64_t j = 0; j < shape.gdn_v_dim; j++)
-                out.push_back(
-                    state[((head_place(shape, tiled, h) * tiles + j / WEIR_DELTA_LANES) * shape.gdn_k_dim + i) * WEIR_DELTA_LANES +
-                          j % WEIR_DELTA_LANES]);
+                out.push_back(state[((head_place(shape, tiled, h) * tiles + j / WEIR_DELTA_LANES) *
+                                         shape.gdn_k_dim +
+                                     i) *
+                                        WEIR_DELTA_LANES +
+                                    j % WEIR_DELTA_LANES]);
     return out;
 }
 
 std::vector<float> read_history(const Open &open, const weir_layer_memory &memory, bool tiled)
 {
-    const weir_shape  &shape = open.shape();
-    const int64_t      qk = 2 * shape.gdn_k_heads * shape.gdn_k_dim, channels = qk + shape.gdn_v_heads * shape.gdn_v_dim;
-    const auto         all = read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
+    const weir_shape &shape = open.shape();
+    const int64_t     qk = 2 * shape.gdn_k_heads * shape.gdn_k_dim,
+                  channels = qk + shape.gdn_v_heads * shape.gdn_v_dim;
+    const auto all =
+        read_memory(open, open.sequence.recurrent, open.sequence.recurrent_bytes / sizeof(float));
     const float *const history = all.data() + memory.history_offset;
     std::vector<float> out;
     for (int64_t t = 0; t < shape.gdn_taps - 1; t++)
         for (int64_t c = 0; c < channels; c++) {
             int64_t from = c;
-            if (c >= qk) from = qk + head_place(shape, tiled, (c - qk) / shape.gdn_v_dim) * shape.gdn_v_dim + (c - qk) % shape.gdn_v_dim;
+            if (c >= qk)
+                from = qk + head_place(shape, tiled, (c - qk) / shape.gdn_v_dim) * shape.gdn_v_dim +
+                       (c - qk) % shape.gdn_v_dim;
             out.push_back(history[t * channels + from]);
         }
     return out;
@@ -163,13 +187,22 @@ void check_memory(Case *c, const Open &open, const std::string &when, const std:
     for (int i = 0; i < static_cast<int>(open.shape().n_layers); i++) {
         const weir_layer_memory   memory = weir_model_layer_memory(model, i);
         const weir_block_options *options = weir_model_layer_options(model, i);
-        const auto                name = [&](const char *what) { return format("%s.%s.%d", when.c_str(), what, i); };
+        const auto                name = [&](const char *what) {
+            return format("%s.%s.%d", when.c_str(), what, i);
+        };
         if (memory.kv_index >= 0) {
-            c->want.compare(c->check, name("k"), read_cache(open, memory.kv_index, true, options->rope == WEIR_ROPE_PAIRS), how);
-            c->want.compare(c->check, name("v"), read_cache(open, memory.kv_index, false, false), how);
+            c->want.compare(
+                c->check, name("k"),
+                read_cache(open, memory.kv_index, true, options->rope == WEIR_ROPE_PAIRS), how);
+            c->want.compare(c->check, name("v"), read_cache(open, memory.kv_index, false, false),
+                            how);
         }
-        if (memory.has_state) c->want.compare(c->check, name("state"), read_state(open, memory, options->tiled_heads), how);
-        if (memory.has_history) c->want.compare(c->check, name("conv"), read_history(open, memory, options->tiled_heads), how);
+        if (memory.has_state)
+            c->want.compare(c->check, name("state"), read_state(open, memory, options->tiled_heads),
+                            how);
+        if (memory.has_history)
+            c->want.compare(c->check, name("conv"),
+                            read_history(open, memory, options->tiled_heads), how);
     }
 }
 
@@ -181,36 +214,46 @@ void check_prompt(Case *c, Open *open, bool one_by_one)
     weir_sequence_clear(&open->sequence);
     if (run(open, c->prompt, one_by_one, &seen, &error) != WEIR_OK) throw Broken(error.text);
     c->want.compare(c->check, "prompt.logits", seen.logits, how);
-    for (size_t i = 0; i < seen.hidden.size(); i++) c->want.compare(c->check, format("prompt.hidden.%zu", i), seen.hidden[i], how);
+    for (size_t i = 0; i < seen.hidden.size(); i++)
+        c->want.compare(c->check, format("prompt.hidden.%zu", i), seen.hidden[i], how);
     check_memory(c, *open, "prompt", how);
 }
 
-int32_t best(const float *row, size_t n) { return static_cast<int32_t>(std::max_element(row, row + n) - row); }
+int32_t best(const float *row, size_t n)
+{
+    return static_cast<int32_t>(std::max_element(row, row + n) - row);
+}
 
 /* Greedy: each token is fed back, also the last. */
 void check_decode(Case *c, Open *open)
 {
-    const std::vector<int32_t> tokens = c->want.tensors.integers("decode.tokens"), ids = c->want.tensors.integers("decode.top_ids");
-    const std::vector<float>   top = c->want.tensors.floats("decode.top_logits");
+    const std::vector<int32_t> tokens = c->want.tensors.integers("decode.tokens"),
+                               ids = c->want.tensors.integers("decode.top_ids");
+    const std::vector<float> top = c->want.tensors.floats("decode.top_logits");
     if (tokens.empty()) return;
     const size_t n_top = ids.size() / tokens.size();
     weir_error   error = {};
     Seen         seen;
-    if (!top.empty() && top.size() != ids.size()) throw Broken("decode.top_ids and decode.top_logits have different sizes");
+    if (!top.empty() && top.size() != ids.size())
+        throw Broken("decode.top_ids and decode.top_logits have different sizes");
     weir_sequence_clear(&open->sequence);
     if (run(open, c->prompt, false, &seen, &error) != WEIR_OK) throw Broken(error.text);
-    std::vector<float> row(seen.logits.end() - static_cast<ptrdiff_t>(seen.n_vocab), seen.logits.end());
-    for (const char *name : { "decode.tokens", "decode.top_ids", "decode.top_logits" }) c->want.mark(name);
+    std::vector<float> row(seen.logits.end() - static_cast<ptrdiff_t>(seen.n_vocab),
+                           seen.logits.end());
+    for (const char *name : { "decode.tokens", "decode.top_ids", "decode.top_logits" })
+        c->want.mark(name);
     for (size_t i = 0; i < tokens.size() && !c->check->failed(); i++) {
         const int32_t token = best(row.data(), row.size());
         c->check->equal(format("decode.tokens of step %zu", i), { token }, { tokens[i] });
         std::vector<float> got, want;
         for (size_t k = i * n_top; k < (i + 1) * n_top && k < top.size(); k++) {
-            if (ids[k] < 0 || static_cast<size_t>(ids[k]) >= row.size()) throw Broken("decode.top_ids holds an id without logits");
+            if (ids[k] < 0 || static_cast<size_t>(ids[k]) >= row.size())
+                throw Broken("decode.top_ids holds an id without logits");
             got.push_back(row[static_cast<size_t>(ids[k])]);
             want.push_back(top[k]);
         }
-        c->check->close(format("decode.top_logits of step %zu", i), got, want, c->want.tolerance("decode.top_logits"));
+        c->check->close(format("decode.top_logits of step %zu", i), got, want,
+                        c->want.tolerance("decode.top_logits"));
         Seen step;
         if (run(open, { token }, true, &step, &error) != WEIR_OK) throw Broken(error.text);
         row = step.logits;
@@ -223,14 +266,17 @@ void check_decode(Case *c, Open *open)
 void check_frequencies(Case *c, const Open &open)
 {
     const weir_rope_table *const rope = weir_model_rope(weir_engine_model(open.engine));
-    c->want.compare(c->check, "inv_freq", std::vector<float>(rope->frequencies, rope->frequencies + open.shape().rotary_dim / 2));
+    c->want.compare(
+        c->check, "inv_freq",
+        std::vector<float>(rope->frequencies, rope->frequencies + open.shape().rotary_dim / 2));
 }
 
 void check_model(Case *c, Open *open)
 {
     if (c->prompt.empty()) throw Broken("there are no prompt tokens");
     for (const int32_t token : c->prompt)
-        if (token < 0 || token >= open->shape().n_vocab) throw Broken(format("prompt token %d is not in the vocabulary", token));
+        if (token < 0 || token >= open->shape().n_vocab)
+            throw Broken(format("prompt token %d is not in the vocabulary", token));
     c->want.mark("prompt.tokens");
     check_frequencies(c, *open);
     check_prompt(c, open, false);
@@ -242,7 +288,8 @@ void check_model(Case *c, Open *open)
 std::string reason_of(const std::string &kind)
 {
     if (kind == "trace") return "the inside of a layer cannot be seen from outside";
-    if (kind == "prompt.final_norm") return "what follows the last layer cannot be seen before the logits";
+    if (kind == "prompt.final_norm")
+        return "what follows the last layer cannot be seen before the logits";
     return "no case compares these values";
 }
 
@@ -252,12 +299,16 @@ void skip_left(const Case &c, const std::string &name, Counts *counts)
     std::map<std::string, size_t> kinds;
     for (const std::string &tensor : c.want.left()) {
         const size_t first = tensor.find('.');
-        kinds[tensor.compare(0, 6, "trace.") == 0 ? "trace" : tensor.substr(0, tensor.find('.', first + 1))]++;
+        kinds[tensor.compare(0, 6, "trace.") == 0
+                  ? "trace"
+                  : tensor.substr(0, tensor.find('.', first + 1))]++;
     }
-    for (const auto &[kind, n] : kinds) counts->skip(name + ":" + kind, format("%zu tensors: ", n) + reason_of(kind));
+    for (const auto &[kind, n] : kinds)
+        counts->skip(name + ":" + kind, format("%zu tensors: ", n) + reason_of(kind));
 }
 
-void run_weights(Case *c, const std::string &name, const json_t *document, const std::string &golden, Counts *counts)
+void run_weights(Case *c, const std::string &name, const json_t *document,
+                 const std::string &golden, Counts *counts)
 {
     Open        open;
     weir_error  error = {};
@@ -283,25 +334,30 @@ void run_weights(Case *c, const std::string &name, const json_t *document, const
 void know(const std::string &folder, const std::string &file, Counts *counts)
 {
     counts->known.insert(folder + "/" + file);
-    for (const char *also : { "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja" })
+    for (const char *also : { "config.json", "generation_config.json", "tokenizer.json",
+                              "tokenizer_config.json", "chat_template.jinja" })
         counts->known.insert(folder + "/" + also);
     if (file != "model.safetensors.index.json") return;
     for (const std::string &path : all_files(folder)) {
         const std::string name = std::filesystem::path(path).filename().string();
-        if (name.compare(0, 6, "model-") == 0 && name.find("-of-") != std::string::npos) counts->known.insert(path);
+        if (name.compare(0, 6, "model-") == 0 && name.find("-of-") != std::string::npos)
+            counts->known.insert(path);
     }
 }
 
 /* Every weight file that one golden file belongs to. */
-void run_file(const std::string &folder, const json_t *document, const std::string &golden, const json_t *entry, Counts *counts)
+void run_file(const std::string &folder, const json_t *document, const std::string &golden,
+              const json_t *entry, Counts *counts)
 {
     const json_t *const weights = json_object_get(entry, "weights");
     const std::string   model_name = folder_name(folder + "/golden.json");
     counts->known.insert(folder + "/" + golden);
-    if (json_array_size(weights) == 0) counts->fail("models/" + model_name + "/" + golden, "golden.json names no weights for it");
+    if (json_array_size(weights) == 0)
+        counts->fail("models/" + model_name + "/" + golden, "golden.json names no weights for it");
     for (size_t i = 0; i < json_array_size(weights); i++) {
         const char *const text = json_string_value(json_array_get(weights, i));
-        const std::string file = text != nullptr ? text : "", name = "models/" + model_name + "/" + file;
+        const std::string file = text != nullptr ? text : "",
+                          name = "models/" + model_name + "/" + file;
         if (file.empty()) {
             counts->fail(name, "golden.json: a name of weights is not a text");
             continue;

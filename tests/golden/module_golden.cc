@@ -9,8 +9,10 @@ namespace golden {
 namespace {
 
 struct Operation {
-    const char *group;                         /* "G8" takes "G8" and "G8_dv" */
-    void (*run)(Modules *, const std::string &); /* NULL: the engine has no such operation, `absent` says which */
+    const char *group; /* "G8" takes "G8" and "G8_dv" */
+    void (*run)(
+        Modules *,
+        const std::string &); /* NULL: the engine has no such operation, `absent` says which */
     const char *absent;
 };
 
@@ -58,10 +60,12 @@ void account(Modules *m)
 {
     const char   *name;
     const json_t *ignored;
-    json_object_foreach(const_cast<json_t *>(m->values.info), name, ignored) if (!m->values.tensors.has(name))
+    json_object_foreach(const_cast<json_t *>(m->values.info), name,
+                        ignored) if (!m->values.tensors.has(name))
         m->counts->fail(std::string("modules/") + name, "is in the JSON and not in the file");
     if (!m->counts->filter.empty()) return;
-    for (const std::string &left : m->values.left()) m->counts->skip("modules/" + left, "no case compares these values");
+    for (const std::string &left : m->values.left())
+        m->counts->skip("modules/" + left, "no case compares these values");
 }
 
 void run_file(const std::string &path, Counts *counts)
@@ -74,7 +78,8 @@ void run_file(const std::string &path, Counts *counts)
     m.values.info = document["tensors"];
     if (!json_is_object(m.values.info)) throw Broken(path + ": there is no object \"tensors\"");
     std::set<std::string> groups;
-    for (const std::string &name : m.values.tensors.names()) groups.insert(name.substr(0, name.find('.')));
+    for (const std::string &name : m.values.tensors.names())
+        groups.insert(name.substr(0, name.find('.')));
     for (const std::string &group : groups) run_group(&m, group);
     account(&m);
 }
@@ -84,7 +89,8 @@ void run_file(const std::string &path, Counts *counts)
 void Modules::skip(const std::string &prefix, const std::string &why)
 {
     for (const std::string &name : values.tensors.names(prefix)) values.mark(name);
-    const std::string name = "modules/" + (prefix.back() == '.' ? prefix.substr(0, prefix.size() - 1) : prefix);
+    const std::string name =
+        "modules/" + (prefix.back() == '.' ? prefix.substr(0, prefix.size() - 1) : prefix);
     if (counts->wants(name)) counts->skip(name, why);
 }
 
@@ -92,7 +98,8 @@ void run_modules(const std::string &folder, Counts *counts)
 {
     for (const std::string &path : find_files(folder, "modules.json")) {
         counts->known.insert(path);
-        counts->known.insert(std::filesystem::path(path).replace_extension(".safetensors").string());
+        counts->known.insert(
+            std::filesystem::path(path).replace_extension(".safetensors").string());
         try {
             run_file(path, counts);
         } catch (const std::exception &error) {

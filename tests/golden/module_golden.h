@@ -12,24 +12,27 @@ struct Modules {
     const json_t *dims;
     Counts       *counts;
 
-    void run(const std::string &name, const std::function<void(Check *)> &body) { counts->run("modules/" + name, body); }
+    void run(const std::string &name, const std::function<void(Check *)> &body)
+    {
+        counts->run("modules/" + name, body);
+    }
     /* The tensors that begin with `prefix` are answered for by one line. */
     void skip(const std::string &prefix, const std::string &why);
 };
 
-void run_norm(Modules *m, const std::string &group);          /* G1      */
-void run_gated_norm(Modules *m, const std::string &group);    /* G2      */
-void run_rotation(Modules *m, const std::string &group);      /* G3      */
+void run_norm(Modules *m, const std::string &group); /* G1      */
+void run_gated_norm(Modules *m, const std::string &group); /* G2      */
+void run_rotation(Modules *m, const std::string &group); /* G3      */
 void run_three_positions(Modules *m, const std::string &group); /* G4    */
-void run_convolution(Modules *m, const std::string &group);   /* G5      */
-void run_gates(Modules *m, const std::string &group);         /* G6      */
-void run_unit_length(Modules *m, const std::string &group);   /* G7      */
-void run_recurrence(Modules *m, const std::string &group);    /* G8      */
+void run_convolution(Modules *m, const std::string &group); /* G5      */
+void run_gates(Modules *m, const std::string &group); /* G6      */
+void run_unit_length(Modules *m, const std::string &group); /* G7      */
+void run_recurrence(Modules *m, const std::string &group); /* G8      */
 void run_long_recurrence(Modules *m, const std::string &group); /* G9    */
-void run_feed_forward(Modules *m, const std::string &group);  /* G12     */
-void run_head_order(Modules *m, const std::string &group);    /* G16     */
+void run_feed_forward(Modules *m, const std::string &group); /* G12     */
+void run_head_order(Modules *m, const std::string &group); /* G16     */
 void run_llama3_scaling(Modules *m, const std::string &group); /* G19    */
-void run_yarn(Modules *m, const std::string &group);          /* G21     */
-void run_eight_bit(Modules *m, const std::string &group);     /* G25     */
+void run_yarn(Modules *m, const std::string &group); /* G21     */
+void run_eight_bit(Modules *m, const std::string &group); /* G25     */
 
 } // namespace golden

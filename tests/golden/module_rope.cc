@@ -29,11 +29,15 @@ class RopeCheckpoint {
     {
         path_ = (std::filesystem::temp_directory_path() / "weir-golden-XXXXXX").string();
         if (mkdtemp(&path_[0]) == nullptr) throw Broken("cannot make " + path_);
-        const Json config(json_pack("{s:s, s:O}", "model_type", "llama", "rope_parameters", const_cast<json_t *>(parameters)), json_decref);
-        if (json_dump_file(config.get(), (path_ + "/config.json").c_str(), 0) != 0) throw Broken("cannot write " + path_ + "/config.json");
-        const std::string header = "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
-        const uint64_t    length = header.size();
-        std::ofstream     out(path_ + "/model.safetensors", std::ios::binary);
+        const Json config(json_pack("{s:s, s:O}", "model_type", "llama", "rope_parameters",
+                                    const_cast<json_t *>(parameters)),
+                          json_decref);
+        if (json_dump_file(config.get(), (path_ + "/config.json").c_str(), 0) != 0)
+            throw Broken("cannot write " + path_ + "/config.json");
+        const std::string header =
+            "{\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
+        const uint64_t length = header.size();
+        std::ofstream  out(path_ + "/model.safetensors", std::ios::binary);
         out.write(reinterpret_cast<const char *>(&length), sizeof length);
         out << header << std::string(4, '\0');
     }
@@ -52,7 +56,8 @@ class RopeCheckpoint {
 
 Frequencies resolve(const json_t *parameters, int64_t rotary_dim, double theta)
 {
-    if (rotary_dim < 2 || rotary_dim > 4096 || rotary_dim % 2 != 0 || !(theta > 0)) throw Broken("RoPE width or base is out of range");
+    if (rotary_dim < 2 || rotary_dim > 4096 || rotary_dim % 2 != 0 || !(theta > 0))
+        throw Broken("RoPE width or base is out of range");
     const RopeCheckpoint   checkpoint(parameters);
     weir_tensor_directory *directory = nullptr;
     weir_arch_set         *set = nullptr;
@@ -62,12 +67,16 @@ Frequencies resolve(const json_t *parameters, int64_t rotary_dim, double theta)
     Frequencies            out;
     shape.rotary_dim = shape.head_dim = rotary_dim;
     shape.rope_theta = theta;
-    shape.context = static_cast<int64_t>(number_at(parameters, "original_max_position_embeddings", 4096));
+    shape.context =
+        static_cast<int64_t>(number_at(parameters, "original_max_position_embeddings", 4096));
     out.values.resize(static_cast<size_t>(rotary_dim / 2));
     weir_status status = weir_arch_set_open(&set, nullptr, &error);
-    if (status == WEIR_OK) status = weir_tensor_directory_open(&directory, checkpoint.path().c_str(), &error);
+    if (status == WEIR_OK)
+        status = weir_tensor_directory_open(&directory, checkpoint.path().c_str(), &error);
     if (status == WEIR_OK) status = weir_arch_match(&arch, set, directory, &error);
-    if (status == WEIR_OK) status = weir_rope_resolve(out.values.data(), &out.magnitude, &shape, arch, directory, nullptr, &error);
+    if (status == WEIR_OK)
+        status = weir_rope_resolve(out.values.data(), &out.magnitude, &shape, arch, directory,
+                                   nullptr, &error);
     weir_tensor_directory_close(directory);
     weir_arch_set_close(set);
     if (status != WEIR_OK) throw Broken(error.text);
@@ -81,8 +90,9 @@ Frequencies plain(int64_t rotary_dim, double theta)
 }
 
 /* x [T, heads, width] turned by the positions, first 2 * |frequencies| values of each head. */
-void rotate(Row *row, std::vector<float> *x, const std::vector<int64_t> &shape, const std::vector<int32_t> &positions,
-            const std::vector<float> &frequencies, const std::function<void()> &then)
+void rotate(Row *row, std::vector<float> *x, const std::vector<int64_t> &shape,
+            const std::vector<int32_t> &positions, const std::vector<float> &frequencies,
+            const std::function<void()> &then)
 {
     const weir_rope_args args = { x->data(),
                                   positions.data(),
@@ -116,14 +126,15 @@ std::vector<float> half_of(const std::vector<float> &pairs, size_t n, size_t whi
 }
 
 /* "rtol R atol A for positions <= P, atol B for Q": rows past P have the wider tolerance. */
-void compare_rows(Reference *values, Check *check, const std::string &name, const std::vector<float> &got,
-                  const std::vector<int32_t> &positions, const std::string &how)
+void compare_rows(Reference *values, Check *check, const std::string &name,
+                  const std::vector<float> &got, const std::vector<int32_t> &positions,
+                  const std::string &how)
 {
     const std::string text = values->tolerance_text(name);
     const size_t      comma = text.find(',');
     double            limit = INT32_MAX;
     const Tolerance   near = Tolerance::parse(text.substr(0, comma));
-    Tolerance         far = comma == std::string::npos ? near : Tolerance::parse(text.substr(comma));
+    Tolerance far = comma == std::string::npos ? near : Tolerance::parse(text.substr(comma));
     number_after(text, "positions <= ", &limit);
     far.rtol = near.rtol;
     const std::vector<float> want = values->tensors.need_floats(name);
@@ -131,9 +142,12 @@ void compare_rows(Reference *values, Check *check, const std::string &name, cons
     if (got.size() != want.size()) return check->fail(name + " has another size");
     const size_t width = want.size() / positions.size();
     for (size_t t = 0; t < positions.size(); t++) {
-        const auto from = static_cast<ptrdiff_t>(t * width), to = static_cast<ptrdiff_t>((t + 1) * width);
-        check->close(format("%s %s at position %d", how.c_str(), name.c_str(), positions[t]), { got.begin() + from, got.begin() + to },
-                     { want.begin() + from, want.begin() + to }, positions[t] <= limit ? near : far);
+        const auto from = static_cast<ptrdiff_t>(t * width),
+                   to = static_cast<ptrdiff_t>((t + 1) * width);
+        check->close(format("%s %s at position %d", how.c_str(), name.c_str(), positions[t]),
+                     { got.begin() + from, got.begin() + to },
+                     { want.begin() + from, want.begin() + to },
+                     positions[t] <= limit ? near : far);
     }
 }
 
@@ -154,14 +168,18 @@ void run_rotation(Modules *m, const std::string &group)
         if (values->tensors.has(group + which + "_rot"))
             m->run(group + which, [&](Check *check) {
                 const std::vector<int64_t> shape = values->tensors.need_shape(group + which, 3);
-                const std::vector<int32_t> positions = values->tensors.need_integers(group + ".pos");
-                const std::vector<float>   frequencies = values->tensors.need_floats(name);
-                if (static_cast<int64_t>(positions.size()) != shape[0] || 2 * static_cast<int64_t>(frequencies.size()) > shape[2])
+                const std::vector<int32_t> positions =
+                    values->tensors.need_integers(group + ".pos");
+                const std::vector<float> frequencies = values->tensors.need_floats(name);
+                if (static_cast<int64_t>(positions.size()) != shape[0] ||
+                    2 * static_cast<int64_t>(frequencies.size()) > shape[2])
                     throw Broken(group + which + ": positions, frequencies and rows do not fit");
                 each_row(WEIR_OP_ROPE, [&](Row *row) {
                     std::vector<float> x = values->tensors.need_floats(group + which);
-                    rotate(row, &x, shape, positions, frequencies,
-                           [&] { compare_rows(values, check, group + which + "_rot", x, positions, row->name()); });
+                    rotate(row, &x, shape, positions, frequencies, [&] {
+                        compare_rows(values, check, group + which + "_rot", x, positions,
+                                     row->name());
+                    });
                 });
             });
     m->run(group + ".cos_sin", [&](Check *check) {
@@ -170,10 +188,14 @@ void run_rotation(Modules *m, const std::string &group)
         const size_t               n = frequencies.size();
         each_row(WEIR_OP_ROPE, [&](Row *row) {
             std::vector<float> x = unit_pairs(positions.size(), n);
-            rotate(row, &x, { static_cast<int64_t>(positions.size()), 1, 2 * static_cast<int64_t>(n) }, positions, frequencies, [&] {
-                compare_rows(values, check, group + ".cos", half_of(x, n, 0), positions, row->name());
-                compare_rows(values, check, group + ".sin", half_of(x, n, 1), positions, row->name());
-            });
+            rotate(row, &x,
+                   { static_cast<int64_t>(positions.size()), 1, 2 * static_cast<int64_t>(n) },
+                   positions, frequencies, [&] {
+                       compare_rows(values, check, group + ".cos", half_of(x, n, 0), positions,
+                                    row->name());
+                       compare_rows(values, check, group + ".sin", half_of(x, n, 1), positions,
+                                    row->name());
+                   });
         });
     });
 }
@@ -190,14 +212,18 @@ void run_three_positions(Modules *m, const std::string &group)
             const std::vector<int64_t> shape = values->tensors.need_shape(group + ".positions", 2);
             const std::vector<int32_t> all = values->tensors.need_integers(group + ".positions");
             const std::vector<int64_t> want_shape = values->tensors.need_shape(cosine, 2);
-            const std::vector<float>   want_cos = values->tensors.need_floats(cosine, { shape[1], want_shape[1] }),
-                                     want_sin = values->tensors.need_floats(sine, { shape[1], want_shape[1] });
-            const size_t         n = static_cast<size_t>(want_shape[1]), n_tokens = static_cast<size_t>(shape[1]);
+            const std::vector<float>   want_cos = values->tensors.need_floats(
+                                         cosine, { shape[1], want_shape[1] }),
+                                     want_sin = values->tensors.need_floats(
+                                         sine, { shape[1], want_shape[1] });
+            const size_t n = static_cast<size_t>(want_shape[1]),
+                         n_tokens = static_cast<size_t>(shape[1]);
             std::vector<int32_t> positions;
             std::vector<float>   cos, sin;
             for (size_t t = 0; t < n_tokens; t++) {
                 bool equal = true;
-                for (size_t axis = 1; axis < static_cast<size_t>(shape[0]); axis++) equal = equal && all[axis * n_tokens + t] == all[t];
+                for (size_t axis = 1; axis < static_cast<size_t>(shape[0]); axis++)
+                    equal = equal && all[axis * n_tokens + t] == all[t];
                 if (!equal) continue;
                 positions.push_back(all[t]);
                 cos.insert(cos.end(), want_cos.begin() + static_cast<ptrdiff_t>(t * n),
@@ -213,15 +239,20 @@ void run_three_positions(Modules *m, const std::string &group)
             if (positions.empty()) throw Broken("no token has equal positions");
             each_row(WEIR_OP_ROPE, [&](Row *row) {
                 std::vector<float> x = unit_pairs(positions.size(), n);
-                rotate(row, &x, { static_cast<int64_t>(positions.size()), 1, 2 * static_cast<int64_t>(n) }, positions, frequencies, [&] {
-                    check->close(row->name() + " " + cosine, half_of(x, n, 0), cos, values->tolerance(cosine));
-                    check->close(row->name() + " " + sine, half_of(x, n, 1), sin, values->tolerance(sine));
-                });
+                rotate(row, &x,
+                       { static_cast<int64_t>(positions.size()), 1, 2 * static_cast<int64_t>(n) },
+                       positions, frequencies, [&] {
+                           check->close(row->name() + " " + cosine, half_of(x, n, 0), cos,
+                                        values->tolerance(cosine));
+                           check->close(row->name() + " " + sine, half_of(x, n, 1), sin,
+                                        values->tolerance(sine));
+                       });
             });
         });
     }
     if (m->counts->wants("modules/" + group + ".image_positions"))
-        m->counts->skip("modules/" + group + ".image_positions", "tokens with three unequal positions: RoPE takes one position a token");
+        m->counts->skip("modules/" + group + ".image_positions",
+                        "tokens with three unequal positions: RoPE takes one position a token");
 }
 
 void run_llama3_scaling(Modules *m, const std::string &group)
@@ -230,13 +261,17 @@ void run_llama3_scaling(Modules *m, const std::string &group)
         m->run(name, [&](Check *check) {
             const std::string text = m->values.meaning(name);
             double            width, theta, factor, low, high, original;
-            if (!number_after(text, "hd ", &width) || !number_after(text, "theta ", &theta) || !number_after(text, "factor ", &factor) ||
-                !number_after(text, "low ", &low) || !number_after(text, "high ", &high) || !number_after(text, "original ", &original))
+            if (!number_after(text, "hd ", &width) || !number_after(text, "theta ", &theta) ||
+                !number_after(text, "factor ", &factor) || !number_after(text, "low ", &low) ||
+                !number_after(text, "high ", &high) || !number_after(text, "original ", &original))
                 throw Broken("the meaning names no hd, theta, factor, low, high and original");
-            const Json parameters(json_pack("{s:s, s:f, s:f, s:f, s:f}", "rope_type", "llama3", "factor", factor, "low_freq_factor", low,
-                                            "high_freq_factor", high, "original_max_position_embeddings", original),
+            const Json parameters(json_pack("{s:s, s:f, s:f, s:f, s:f}", "rope_type", "llama3",
+                                            "factor", factor, "low_freq_factor", low,
+                                            "high_freq_factor", high,
+                                            "original_max_position_embeddings", original),
                                   json_decref);
-            m->values.compare(check, name, resolve(parameters.get(), static_cast<int64_t>(width), theta).values);
+            m->values.compare(check, name,
+                              resolve(parameters.get(), static_cast<int64_t>(width), theta).values);
         });
 }
 
@@ -246,8 +281,10 @@ void run_yarn(Modules *m, const std::string &group)
     const std::string first = group + ".inv_freq.", factors = group + ".attention_factor";
     for (const std::string &name : m->values.tensors.names(first))
         m->run(name, [&](Check *check) {
-            const Json parameters(json_loads(m->values.meaning(name).c_str(), 0, nullptr), json_decref);
-            if (!json_is_object(parameters.get())) throw Broken("the meaning of " + name + " is not an object of parameters");
+            const Json parameters(json_loads(m->values.meaning(name).c_str(), 0, nullptr),
+                                  json_decref);
+            if (!json_is_object(parameters.get()))
+                throw Broken("the meaning of " + name + " is not an object of parameters");
             const auto   width = static_cast<int64_t>(number_at(parameters.get(), "dim", 0));
             const double theta = number_at(parameters.get(), "rope_theta", 0);
             json_object_del(parameters.get(), "attention_factor");
@@ -258,7 +295,8 @@ void run_yarn(Modules *m, const std::string &group)
             m->values.compare(check, name, got.values);
             m->values.mark(factors);
             if (index < want.size())
-                check->close(factors, { got.magnitude }, { want[index] }, m->values.tolerance(factors));
+                check->close(factors, { got.magnitude }, { want[index] },
+                             m->values.tolerance(factors));
             else
                 check->fail("there is no factor on cos and sin");
         });

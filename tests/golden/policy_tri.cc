@@ -19,9 +19,13 @@ class Calibration {
         const auto              frequencies = data.frequencies();
         const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
         weir_calibrator        *calibrator = nullptr;
-        if (weir_calibrator_open(&calibrator, &shape, static_cast<float>(data.base), &error) != WEIR_OK) throw Broken(error.text);
+        if (weir_calibrator_open(&calibrator, &shape, static_cast<float>(data.base), &error) !=
+            WEIR_OK)
+            throw Broken(error.text);
         for (int64_t layer = 0; layer < data.layers; layer++) {
-            const weir_policy_queries one = { queries.data() + layer * data.heads * n * data.key_dim, n, n * data.key_dim, data.key_dim };
+            const weir_policy_queries one = { queries.data() +
+                                                  layer * data.heads * n * data.key_dim,
+                                              n, n * data.key_dim, data.key_dim };
             weir_calibrator_add(calibrator, layer, &one);
         }
         const weir_status status = weir_calibrator_finish(calibrator, &made_, &error);
@@ -31,7 +35,8 @@ class Calibration {
     explicit Calibration(const std::vector<unsigned char> &file)
     {
         weir_error error = {};
-        if (weir_calibration_parse(&made_, file.data(), file.size(), "tri.file", &error) != WEIR_OK) throw Broken(error.text);
+        if (weir_calibration_parse(&made_, file.data(), file.size(), "tri.file", &error) != WEIR_OK)
+            throw Broken(error.text);
     }
     ~Calibration() { weir_calibration_close(made_); }
     Calibration(const Calibration &) = delete;
@@ -89,7 +94,8 @@ void check_statistics(Policies *p, Check *check, const weir_calibration *own)
 }
 
 /* Scores of all query heads, as they are or as z over all rows. */
-Floats raw_scores(Policies *p, const weir_calibration *calibration, const std::string &options, bool is_normalised)
+Floats raw_scores(Policies *p, const weir_calibration *calibration, const std::string &options,
+                  bool is_normalised)
 {
     Text   text(p->data, "triattention", "foreign=true,sinks=0" + options, calibration);
     Floats all;
@@ -99,7 +105,8 @@ Floats raw_scores(Policies *p, const weir_calibration *calibration, const std::s
             text.within(layer, g, p->n(), [&](policy_call *call, const policy_head *where) {
                 Floats            raw(at(policy_group(call->policy) * where->n));
                 const weir_status status = tri_raw(call, where, raw.data());
-                for (int64_t m = 0; m < policy_group(call->policy) && is_normalised; m++) tri_normalise(raw.data() + m * where->n, where);
+                for (int64_t m = 0; m < policy_group(call->policy) && is_normalised; m++)
+                    tri_normalise(raw.data() + m * where->n, where);
                 all.insert(all.end(), raw.begin(), raw.end());
                 return status;
             });
@@ -126,16 +133,21 @@ void check_weights(Policies *p, Check *check, const weir_calibration *calibratio
 void run_scores(Policies *p, const std::string &name, const Names &tensors)
 {
     p->run(name, tensors, [&](Check *check) {
-        const Shape       shape = p->file->tensors.need_shape("tri.calibration_q", 4), rows = { p->data.layers, p->data.heads, p->n() };
-        const Calibration own(p->data, p->file->tensors.need_floats("tri.calibration_q", { rows[0], rows[1], shape[2], p->data.key_dim }),
-                              shape[2]);
+        const Shape shape = p->file->tensors.need_shape("tri.calibration_q", 4),
+                    rows = { p->data.layers, p->data.heads, p->n() };
+        const Calibration own(
+            p->data,
+            p->file->tensors.need_floats("tri.calibration_q",
+                                         { rows[0], rows[1], shape[2], p->data.key_dim }),
+            shape[2]);
         const Calibration read(file_of(*p));
         check_statistics(p, check, own.get());
         check_file(p, check, own.get());
         for (const weir_calibration *c : { own.get(), read.get() }) {
             p->compare(check, "tri.score_mean", rows, raw_scores(p, c, "", false));
             p->compare(check, "tri.score_max", rows, raw_scores(p, c, ",aggregate=max", false));
-            p->compare(check, "tri.score_no_mlr", rows, raw_scores(p, c, ",concentration=false", false));
+            p->compare(check, "tri.score_no_mlr", rows,
+                       raw_scores(p, c, ",concentration=false", false));
             p->compare(check, "tri.score_norm_only", rows, raw_scores(p, c, ",trig=false", false));
             p->compare(check, "tri.z", rows, raw_scores(p, c, "", true));
             check_weights(p, check, c);
@@ -147,7 +159,8 @@ void run_vote(Policies *p, const std::string &name, const std::string &vote, con
 {
     p->run(name, tensors, [&](Check *check) {
         const Calibration calibration(file_of(*p));
-        Text              text(p->data, "triattention", "foreign=true,sinks=0,pin_prompt=true,vote=" + vote, calibration.get());
+        Text text(p->data, "triattention", "foreign=true,sinks=0,pin_prompt=true,vote=" + vote,
+                  calibration.get());
         text.n_prompt = p->number(name, "pinned", 0, p->n());
         text.forward(p->n());
         text.plan({ p->number(name, "budget", 1, p->n()) });
@@ -159,13 +172,16 @@ void run_vote(Policies *p, const std::string &name, const std::string &vote, con
 void run_example(Policies *p, const std::string &name, const Names &tensors)
 {
     p->run(name, tensors, [&](Check *check) {
-        policy_test::Data data = { 1, 1, 1, 1, 4, 4, { 1, -.3f, .5f, .2f }, {}, {}, { 0, 0, 0, 0 } };
-        const auto        frequencies = data.frequencies();
-        const double      k[2][2] = { { .7, -.1 }, { .4, .9 } };
+        policy_test::Data data = {
+            1, 1, 1, 1, 4, 4, { 1, -.3f, .5f, .2f }, {}, {}, { 0, 0, 0, 0 }
+        };
+        const auto   frequencies = data.frequencies();
+        const double k[2][2] = { { .7, -.1 }, { .4, .9 } };
         data.q = data.plain;
         data.k.resize(4);
         for (int f = 0; f < 2; f++) {
-            const double angle = 3 * static_cast<double>(frequencies[at(f)]), c = std::cos(angle), s = std::sin(angle);
+            const double angle = 3 * static_cast<double>(frequencies[at(f)]), c = std::cos(angle),
+                         s = std::sin(angle);
             data.k[at(f)] = static_cast<float>(k[f][0] * c - k[f][1] * s);
             data.k[at(f + 2)] = static_cast<float>(k[f][0] * s + k[f][1] * c);
         }
@@ -173,8 +189,8 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
         const double length[2] = { 1.2, .5 };
         Floats       queries(8);
         for (int f = 0; f < 2; f++) {
-            const double re = static_cast<double>(data.plain[at(f)]), im = static_cast<double>(data.plain[at(f + 2)]),
-                         r = std::hypot(re, im);
+            const double re = static_cast<double>(data.plain[at(f)]),
+                         im = static_cast<double>(data.plain[at(f + 2)]), r = std::hypot(re, im);
             const double across = std::sqrt(length[f] * length[f] - r * r) / r;
             for (int i = 0; i < 2; i++) {
                 const double sign = i == 0 ? across : -across;
@@ -202,19 +218,26 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
                 return status;
             });
         }
-        for (int64_t f = 0; f < 2; f++) concentration.push_back(weir_calibration_concentration(calibration.get(), 0, 0, f));
+        for (int64_t f = 0; f < 2; f++)
+            concentration.push_back(weir_calibration_concentration(calibration.get(), 0, 0, f));
         Tolerance tolerance;
         tolerance.atol = 1e-6;
         const json_t *const fields = p->fields(name);
-        const auto          real = [&](const json_t *value) { return static_cast<float>(json_number_value(value)); };
-        const json_t *const R = json_object_get(fields, "R"), *const W = json_object_get(fields, "W");
+        const auto          real = [&](const json_t *value) {
+            return static_cast<float>(json_number_value(value));
+        };
+        const json_t *const R = json_object_get(fields, "R"), *const W =
+                                                                  json_object_get(fields, "W");
         check->close("norm, mean, max", got,
-                     { real(json_object_get(fields, "norm")), real(json_object_get(fields, "mean")), real(json_object_get(fields, "max")) },
+                     { real(json_object_get(fields, "norm")), real(json_object_get(fields, "mean")),
+                       real(json_object_get(fields, "max")) },
                      tolerance);
-        check->close("R", concentration, { real(json_array_get(R, 0)), real(json_array_get(R, 1)) }, tolerance);
+        check->close("R", concentration, { real(json_array_get(R, 0)), real(json_array_get(R, 1)) },
+                     tolerance);
         Floats want;
         for (size_t f = 0; f < 2; f++)
-            for (size_t i = 0; i < 2; i++) want.push_back(real(json_array_get(json_array_get(W, f), i)));
+            for (size_t i = 0; i < 2; i++)
+                want.push_back(real(json_array_get(json_array_get(W, f), i)));
         check->close("W", weights, want, tolerance);
     });
 }

@@ -16,7 +16,8 @@ struct CloseScratch {
 using Scratch = std::unique_ptr<weir_sampler_scratch, CloseScratch>;
 
 /* The fields of a case that this chain knows. */
-const char *const fields[] = { "row", "kept", "temperature", "top_k", "top_p", "min_p", "repetition", "presence", "frequency" };
+const char *const fields[] = { "row",   "kept",       "temperature", "top_k",    "top_p",
+                               "min_p", "repetition", "presence",    "frequency" };
 
 std::string unknown_field(const json_t *one)
 {
@@ -48,7 +49,8 @@ class Samplers {
     void run(Check *check, const json_t *one, size_t index)
     {
         const double row = number_at(one, "row", 0);
-        if (!(row >= 0) || row >= static_cast<double>(n_rows_)) throw Broken("there is no such row of logits");
+        if (!(row >= 0) || row >= static_cast<double>(n_rows_))
+            throw Broken("there is no such row of logits");
         const float *const  logits = logits_.data() + static_cast<size_t>(row) * n_;
         const std::string   stem = format("%zu.", index);
         const weir_sampling sampling = sampling_of(one);
@@ -73,7 +75,8 @@ class Samplers {
     {
         std::vector<uint16_t> out(n_, 0);
         for (const int32_t id : values_->tensors.integers(name)) {
-            if (id < 0 || static_cast<size_t>(id) >= n_) throw Broken(name + " holds an id without logits");
+            if (id < 0 || static_cast<size_t>(id) >= n_)
+                throw Broken(name + " holds an id without logits");
             out[static_cast<size_t>(id)]++;
         }
         return out;
@@ -87,16 +90,19 @@ class Samplers {
                 kept[static_cast<size_t>(weir_candidates_id(scratch_.get(), i))] = 1;
         values_->compare(check, name, kept);
     }
-    void steps(Check *check, const std::string &stem, const float *logits, const weir_sampling &s, double n_kept)
+    void steps(Check *check, const std::string &stem, const float *logits, const weir_sampling &s,
+               double n_kept)
     {
         weir_sampler_scratch *const scratch = scratch_.get();
         const weir_sampler_history  seen = history();
         weir_process_load(scratch, logits, n_);
         weir_process_penalties(scratch, &s, &seen);
-        values_->compare(check, stem + "penalised", std::vector<float>(scratch->logits, scratch->logits + n_));
+        values_->compare(check, stem + "penalised",
+                         std::vector<float>(scratch->logits, scratch->logits + n_));
         if (s.temperature <= 0) return;
         weir_process_temperature(scratch, s.temperature);
-        if (s.top_k > 0 && static_cast<size_t>(s.top_k) < n_) weir_process_top_k(scratch, static_cast<size_t>(s.top_k));
+        if (s.top_k > 0 && static_cast<size_t>(s.top_k) < n_)
+            weir_process_top_k(scratch, static_cast<size_t>(s.top_k));
         compare_kept(check, stem + "kept_after_top_k");
         if (s.top_p < 1) weir_process_top_p(scratch, static_cast<double>(s.top_p));
         compare_kept(check, stem + "kept_after_top_p");
@@ -104,7 +110,8 @@ class Samplers {
         compare_kept(check, stem + "kept_after_min_p");
         weir_process_softmax(scratch);
         const size_t n_left = weir_candidates_count(scratch);
-        if (n_kept >= 0 && static_cast<double>(n_left) != n_kept) check->fail(format("%zu ids are left, want %.0f", n_left, n_kept));
+        if (n_kept >= 0 && static_cast<double>(n_left) != n_kept)
+            check->fail(format("%zu ids are left, want %.0f", n_left, n_kept));
         std::vector<float> probabilities(n_, 0.0f);
         for (size_t i = 0; i < n_left; i++)
             probabilities[static_cast<size_t>(weir_candidates_id(scratch, i))] =
@@ -112,23 +119,26 @@ class Samplers {
         values_->compare(check, stem + "probs", probabilities);
     }
     /* Within 7 standard deviations and 7: a right sampler stays inside for any folder, also for ids that hardly ever come. */
-    void draws(Check *check, const std::string &stem, const float *logits, const weir_sampling &sampling, size_t seed)
+    void draws(Check *check, const std::string &stem, const float *logits,
+               const weir_sampling &sampling, size_t seed)
     {
-        const int                  n_draws = 4000;
-        const std::vector<float>   probabilities = values_->tensors.need_floats(stem + "probs", { static_cast<int64_t>(n_) });
+        const int                n_draws = 4000;
+        const std::vector<float> probabilities =
+            values_->tensors.need_floats(stem + "probs", { static_cast<int64_t>(n_) });
         const weir_sampler_history history_ = history();
         weir_sampling              s = sampling;
         std::vector<int>           seen(n_, 0);
         s.seed = seed;
         values_->mark(stem + "probs");
         for (int draw = 0; draw < n_draws; draw++)
-            seen[static_cast<size_t>(
-                weir_sample(logits, n_, n_, &s, &history_, nullptr, 0, 0, static_cast<uint64_t>(draw), scratch_.get()))]++;
+            seen[static_cast<size_t>(weir_sample(logits, n_, n_, &s, &history_, nullptr, 0, 0,
+                                                 static_cast<uint64_t>(draw), scratch_.get()))]++;
         for (size_t id = 0; id < n_; id++) {
             const double p = static_cast<double>(probabilities[id]),
                          allowed = p == 0 || p == 1 ? 0 : 7 * std::sqrt(p * (1 - p) * n_draws) + 7;
             if (std::fabs(seen[id] - p * n_draws) > allowed)
-                check->fail(format("id %zu was drawn %d times of %d, want %.1f", id, seen[id], n_draws, p * n_draws));
+                check->fail(format("id %zu was drawn %d times of %d, want %.1f", id, seen[id],
+                                   n_draws, p * n_draws));
         }
     }
 
@@ -144,7 +154,9 @@ void run_file(const std::string &path, Counts *counts)
     const Document document(path);
     Reference      values;
     std::string    why;
-    if (!values.tensors.open(std::filesystem::path(path).replace_extension(".safetensors").string(), &why)) throw Broken(why);
+    if (!values.tensors.open(std::filesystem::path(path).replace_extension(".safetensors").string(),
+                             &why))
+        throw Broken(why);
     values.info = document["tensors"];
     const json_t *const cases = document["cases"];
     if (json_array_size(cases) == 0) throw Broken(path + ": there is no list \"cases\"");
@@ -157,10 +169,12 @@ void run_file(const std::string &path, Counts *counts)
         else if (counts->wants(name))
             counts->skip(name, "a step '" + strange + "' is not known");
         if (!strange.empty())
-            for (const std::string &tensor : values.tensors.names(format("%zu.", i))) values.mark(tensor);
+            for (const std::string &tensor : values.tensors.names(format("%zu.", i)))
+                values.mark(tensor);
     }
     if (!counts->filter.empty()) return;
-    for (const std::string &left : values.left()) counts->skip("samplers/" + left, "no case compares these values");
+    for (const std::string &left : values.left())
+        counts->skip("samplers/" + left, "no case compares these values");
 }
 
 } // namespace
@@ -169,7 +183,8 @@ void run_samplers(const std::string &folder, Counts *counts)
 {
     for (const std::string &path : find_files(folder, "samplers.json")) {
         counts->known.insert(path);
-        counts->known.insert(std::filesystem::path(path).replace_extension(".safetensors").string());
+        counts->known.insert(
+            std::filesystem::path(path).replace_extension(".safetensors").string());
         try {
             run_file(path, counts);
         } catch (const std::exception &error) {

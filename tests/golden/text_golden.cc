@@ -37,7 +37,8 @@ size_t for_each_record(const std::string &path, const std::function<void(json_t 
     std::string line;
     size_t      n = 0;
     for (; std::getline(in, line); n++) {
-        const json record(json_loadb(line.data(), line.size(), JSON_ALLOW_NUL, nullptr), json_decref);
+        const json record(json_loadb(line.data(), line.size(), JSON_ALLOW_NUL, nullptr),
+                          json_decref);
         if (!record) throw failure{ path + ": line " + std::to_string(n + 1) + " is not JSON" };
         try {
             each(record.get());
@@ -59,25 +60,30 @@ ids_t ids_of(const json_t *array)
 {
     if (!json_is_array(array)) throw failure{ "a list of numbers is missing" };
     ids_t ids;
-    for (size_t i = 0; i < json_array_size(array); i++) ids.push_back(static_cast<int32_t>(json_integer_value(json_array_get(array, i))));
+    for (size_t i = 0; i < json_array_size(array); i++)
+        ids.push_back(static_cast<int32_t>(json_integer_value(json_array_get(array, i))));
     return ids;
 }
 
 std::string show(const ids_t &ids)
 {
     std::string text = "[";
-    for (size_t i = 0; i < ids.size() && i < 24; i++) text += (i > 0 ? "," : "") + std::to_string(ids[i]);
+    for (size_t i = 0; i < ids.size() && i < 24; i++)
+        text += (i > 0 ? "," : "") + std::to_string(ids[i]);
     return text + (ids.size() > 24 ? ",...]" : "]");
 }
 
 void expect_same(const ids_t &got, const ids_t &want, const char *what)
 {
-    if (got != want) throw failure{ std::string(what) + " are " + show(got) + ", expected " + show(want) };
+    if (got != want)
+        throw failure{ std::string(what) + " are " + show(got) + ", expected " + show(want) };
 }
 
 void expect_same(const std::string &got, const std::string &want, const char *what)
 {
-    if (got != want) throw failure{ std::string(what) + " is '" + got.substr(0, 120) + "', expected '" + want.substr(0, 120) + "'" };
+    if (got != want)
+        throw failure{ std::string(what) + " is '" + got.substr(0, 120) + "', expected '" +
+                       want.substr(0, 120) + "'" };
 }
 
 ids_t take(weir_ids *ids)
@@ -87,8 +93,8 @@ ids_t take(weir_ids *ids)
     return out;
 }
 
-ids_t encode(const weir_tokenizer *tokenizer, const std::string &text, bool parse, const std::vector<weir_span> &plain = {},
-             bool bos = false)
+ids_t encode(const weir_tokenizer *tokenizer, const std::string &text, bool parse,
+             const std::vector<weir_span> &plain = {}, bool bos = false)
 {
     weir_ids            ids = {};
     weir_error          error = {};
@@ -97,7 +103,9 @@ ids_t encode(const weir_tokenizer *tokenizer, const std::string &text, bool pars
     options.parse_special = parse;
     options.plain = plain.data();
     options.n_plain = plain.size();
-    if (weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error) != WEIR_OK) throw failure{ error.text };
+    if (weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error) !=
+        WEIR_OK)
+        throw failure{ error.text };
     return take(&ids);
 }
 
@@ -111,7 +119,8 @@ std::string take(weir_buffer *buffer)
 std::string decode(const weir_tokenizer *tokenizer, const ids_t &ids, bool skip)
 {
     weir_buffer out = {};
-    if (weir_tokenizer_decode(tokenizer, &out, ids.data(), ids.size(), skip) != WEIR_OK) throw failure{ "decode failed" };
+    if (weir_tokenizer_decode(tokenizer, &out, ids.data(), ids.size(), skip) != WEIR_OK)
+        throw failure{ "decode failed" };
     return take(&out);
 }
 
@@ -140,10 +149,12 @@ size_t check_ids(const flavour &f)
         ids_t with_bos = ids;
         if (weir_tokenizer_add_bos(t)) with_bos.insert(with_bos.begin(), weir_tokenizer_bos(t));
         expect_same(encode(t, text, true, {}, true), with_bos, "ids with BOS");
-        const json_t *const d = json_object_get(record, "d"), *const ds = json_object_get(record, "ds");
+        const json_t *const d = json_object_get(record, "d"), *const ds =
+                                                                  json_object_get(record, "ds");
         const std::string decoded = d == nullptr ? text : text_of(d);
         expect_same(decode(t, ids, false), decoded, "decoded text");
-        expect_same(decode(t, ids, true), ds == nullptr ? decoded : text_of(ds), "decoded text without special tokens");
+        expect_same(decode(t, ids, true), ds == nullptr ? decoded : text_of(ds),
+                    "decoded text without special tokens");
     });
 }
 
@@ -153,7 +164,9 @@ size_t check_pieces(const flavour &f)
         weir_ids           lengths = {};
         weir_error         error = {};
         const std::string &text = string_of(f, record);
-        if (weir_tokenizer_pieces(f.tokenizer.get(), &lengths, text.data(), text.size(), &error) != WEIR_OK) throw failure{ error.text };
+        if (weir_tokenizer_pieces(f.tokenizer.get(), &lengths, text.data(), text.size(), &error) !=
+            WEIR_OK)
+            throw failure{ error.text };
         expect_same(take(&lengths), ids_of(json_object_get(record, "n")), "pieces");
     });
 }
@@ -169,8 +182,10 @@ size_t check_streams(const flavour &f)
         for (size_t i = 0; i < ids.size(); i++) {
             size_t            length;
             bool              special;
-            const char *const bytes = weir_tokenizer_token_bytes(f.tokenizer.get(), ids[i], &length, &special);
-            if (weir_detokenizer_push(&stream, &out, bytes, length) != WEIR_OK) throw failure{ "no memory" };
+            const char *const bytes =
+                weir_tokenizer_token_bytes(f.tokenizer.get(), ids[i], &length, &special);
+            if (weir_detokenizer_push(&stream, &out, bytes, length) != WEIR_OK)
+                throw failure{ "no memory" };
             expect_same(take(&out), text_of(json_array_get(steps, i)), "a step");
         }
         if (weir_detokenizer_finish(&stream, &out) != WEIR_OK) throw failure{ "no memory" };
@@ -182,10 +197,12 @@ size_t check_noparse(const flavour &f)
 {
     return for_each_record(f.stem + ".noparse.jsonl", [&](json_t *record) {
         const std::string text = text_of(json_object_get(record, "s"));
-        expect_same(encode(f.tokenizer.get(), text, true), ids_of(json_object_get(record, "parse")), "ids with added tokens");
-        expect_same(encode(f.tokenizer.get(), text, false), ids_of(json_object_get(record, "plain")), "ids of plain text");
-        expect_same(encode(f.tokenizer.get(), text, true, { weir_span{ 0, text.size() } }), ids_of(json_object_get(record, "plain")),
-                    "ids of text in a plain span");
+        expect_same(encode(f.tokenizer.get(), text, true), ids_of(json_object_get(record, "parse")),
+                    "ids with added tokens");
+        expect_same(encode(f.tokenizer.get(), text, false),
+                    ids_of(json_object_get(record, "plain")), "ids of plain text");
+        expect_same(encode(f.tokenizer.get(), text, true, { weir_span{ 0, text.size() } }),
+                    ids_of(json_object_get(record, "plain")), "ids of text in a plain span");
     });
 }
 
@@ -193,7 +210,10 @@ size_t check_noparse(const flavour &f)
 std::string flavour_of(const std::string &name)
 {
     static const std::vector<std::pair<std::string, std::string>> families = {
-        { "qwen35", "qwen35" }, { "qwen", "qwen2" }, { "llama", "llama3" }, { "deepseek", "deepseek3" }
+        { "qwen35", "qwen35" },
+        { "qwen", "qwen2" },
+        { "llama", "llama3" },
+        { "deepseek", "deepseek3" }
     };
     for (const auto &[prefix, flavour] : families)
         if (name.rfind(prefix, 0) == 0) return flavour;
@@ -218,7 +238,8 @@ size_t check_chat(const std::string &path, const std::map<std::string, flavour> 
         const auto found = flavours.find(flavour_of(text_of(json_object_get(record, "t"))));
         if (found == flavours.end() || json_object_get(record, "ids") == nullptr) return;
         const std::string text = text_of(json_object_get(record, "out"));
-        expect_same(encode(found->second.tokenizer.get(), text, true), ids_of(json_object_get(record, "ids")), "ids");
+        expect_same(encode(found->second.tokenizer.get(), text, true),
+                    ids_of(json_object_get(record, "ids")), "ids");
         n++;
         if (json_object_get(record, "ids_safe") == nullptr) return;
         std::vector<weir_span> plain;
@@ -228,8 +249,10 @@ size_t check_chat(const std::string &path, const std::map<std::string, flavour> 
             plain.push_back({ byte_at(text, json_integer_value(json_array_get(range, 0))),
                               byte_at(text, json_integer_value(json_array_get(range, 1))) });
         }
-        std::sort(plain.begin(), plain.end(), [](const weir_span &a, const weir_span &b) { return a.begin < b.begin; });
-        expect_same(encode(found->second.tokenizer.get(), text, true, plain), ids_of(json_object_get(record, "ids_safe")), "safe ids");
+        std::sort(plain.begin(), plain.end(),
+                  [](const weir_span &a, const weir_span &b) { return a.begin < b.begin; });
+        expect_same(encode(found->second.tokenizer.get(), text, true, plain),
+                    ids_of(json_object_get(record, "ids_safe")), "safe ids");
     });
     return n;
 }
@@ -242,14 +265,16 @@ void fail(const std::string &name, const std::string &why, weir_golden_counts *c
     std::printf("FAIL %s %s\n", name.c_str(), why.c_str());
 }
 
-void skip(const std::string &name, const std::string &why, const char *filter, weir_golden_counts *counts)
+void skip(const std::string &name, const std::string &why, const char *filter,
+          weir_golden_counts *counts)
 {
     if (name.find(filter) == std::string::npos) return;
     counts->skipped++;
     std::printf("skipped %s %s\n", name.c_str(), why.c_str());
 }
 
-void run(const std::string &name, const char *filter, weir_golden_counts *counts, const std::function<size_t()> &check)
+void run(const std::string &name, const char *filter, weir_golden_counts *counts,
+         const std::function<size_t()> &check)
 {
     if (name.find(filter) == std::string::npos) return;
     try {
@@ -267,7 +292,9 @@ void run(const std::string &name, const char *filter, weir_golden_counts *counts
 std::vector<std::string> load_strings(const std::string &dir)
 {
     std::vector<std::string> strings;
-    (void)for_each_record(dir + "/strings.jsonl", [&](json_t *record) { strings.push_back(text_of(json_object_get(record, "s"))); });
+    (void)for_each_record(dir + "/strings.jsonl", [&](json_t *record) {
+        strings.push_back(text_of(json_object_get(record, "s")));
+    });
     return strings;
 }
 
@@ -278,7 +305,8 @@ std::vector<std::string> stems(const std::string &dir, const std::string &suffix
     std::error_code          code;
     for (const auto &entry : std::filesystem::directory_iterator(dir, code)) {
         const std::string name = entry.path().filename().string();
-        if (name.size() > suffix.size() && name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0)
+        if (name.size() > suffix.size() &&
+            name.compare(name.size() - suffix.size(), suffix.size(), suffix) == 0)
             names.push_back(name.substr(0, name.size() - suffix.size()));
     }
     std::sort(names.begin(), names.end());
@@ -289,7 +317,8 @@ tokenizer_ptr open_json(const std::string &path)
 {
     weir_tokenizer *tokenizer = nullptr;
     weir_error      error = {};
-    if (weir_tokenizer_open_json(&tokenizer, path.c_str(), &error) != WEIR_OK) throw failure{ error.text };
+    if (weir_tokenizer_open_json(&tokenizer, path.c_str(), &error) != WEIR_OK)
+        throw failure{ error.text };
     return tokenizer_ptr(tokenizer);
 }
 
@@ -308,7 +337,8 @@ tokenizer_ptr open_gguf(const std::string &path)
 }
 
 /* Every tokenizer of the folder; one that cannot be opened is a failure of its own. */
-std::map<std::string, flavour> open_flavours(const std::string &folder, const char *filter, weir_golden_counts *counts)
+std::map<std::string, flavour> open_flavours(const std::string &folder, const char *filter,
+                                             weir_golden_counts *counts)
 {
     std::map<std::string, flavour> flavours;
     std::vector<std::string>       strings;
@@ -322,7 +352,8 @@ std::map<std::string, flavour> open_flavours(const std::string &folder, const ch
     }
     for (const std::string &name : names) {
         try {
-            flavours[name] = flavour{ open_json(folder + "/tok/" + name + ".tokenizer.json"), folder + "/tok/" + name, strings };
+            flavours[name] = flavour{ open_json(folder + "/tok/" + name + ".tokenizer.json"),
+                                      folder + "/tok/" + name, strings };
         } catch (const failure &f) {
             fail("text/" + name, f.text, counts);
         }
@@ -336,24 +367,30 @@ std::map<std::string, flavour> open_flavours(const std::string &folder, const ch
 int weir_golden_text(const char *dir, const char *filter, weir_golden_counts *counts)
 {
     using check_function = size_t (*)(const flavour &);
-    static const std::pair<const char *, check_function> checks[] = {
-        { "ids", check_ids }, { "pre", check_pieces }, { "stream", check_streams }, { "noparse", check_noparse }
-    };
-    const size_t                   failed = counts->failed;
-    const std::string              folder = dir;
+    static const std::pair<const char *, check_function> checks[] = { { "ids", check_ids },
+                                                                      { "pre", check_pieces },
+                                                                      { "stream", check_streams },
+                                                                      { "noparse",
+                                                                        check_noparse } };
+    const size_t                                         failed = counts->failed;
+    const std::string                                    folder = dir;
     std::map<std::string, flavour> flavours = open_flavours(folder, filter, counts);
     for (const auto &entry : flavours)
         for (const auto &check : checks)
             if (std::filesystem::exists(entry.second.stem + "." + check.first + ".jsonl"))
-                run("text/" + entry.first + "." + check.first, filter, counts, [&] { return check.second(entry.second); });
+                run("text/" + entry.first + "." + check.first, filter, counts,
+                    [&] { return check.second(entry.second); });
     const std::string chat = folder + "/chat_rendered.jsonl";
-    if (std::filesystem::exists(chat)) run("text/chat.ids", filter, counts, [&] { return check_chat(chat, flavours); });
+    if (std::filesystem::exists(chat))
+        run("text/chat.ids", filter, counts, [&] { return check_chat(chat, flavours); });
     if (std::filesystem::exists(folder + "/qwen_real_ids.jsonl"))
-        skip("text/qwen_real_ids", "the ranks of the real Qwen vocabulary are not stored", filter, counts);
+        skip("text/qwen_real_ids", "the ranks of the real Qwen vocabulary are not stored", filter,
+             counts);
     return counts->failed == failed ? 0 : 1;
 }
 
-int weir_golden_realvocab(const char *dir, const char *fetched, const char *filter, weir_golden_counts *counts)
+int weir_golden_realvocab(const char *dir, const char *fetched, const char *filter,
+                          weir_golden_counts *counts)
 {
     const size_t      failed = counts->failed;
     const std::string folder = dir;
@@ -364,7 +401,8 @@ int weir_golden_realvocab(const char *dir, const char *fetched, const char *filt
             continue;
         }
         run(title, filter, counts, [&] {
-            const flavour f{ open_gguf(std::string(fetched) + "/ggml-vocab-" + name + ".gguf"), folder + "/" + name, load_strings(folder) };
+            const flavour f{ open_gguf(std::string(fetched) + "/ggml-vocab-" + name + ".gguf"),
+                             folder + "/" + name, load_strings(folder) };
             return for_each_record(f.stem + ".ids.jsonl", [&](json_t *record) {
                 const ids_t ids = ids_of(json_object_get(record, "ids"));
                 expect_same(encode(f.tokenizer.get(), string_of(f, record), true), ids, "ids");

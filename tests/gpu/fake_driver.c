@@ -60,25 +60,44 @@ EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int
     *active = 0;
     return CUDA_SUCCESS;
 }
-EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) { return (void)device, *context = &report, CUDA_SUCCESS; }
-EXPORT CUresult cuCtxGetLimit(size_t *value, int limit) { return (void)limit, *value = 1024, CUDA_SUCCESS; }
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
+{
+    return (void)device, *context = &report, CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxGetLimit(size_t *value, int limit)
+{
+    return (void)limit, *value = 1024, CUDA_SUCCESS;
+}
 EXPORT CUresult cuStreamCreate(CUstream *stream, unsigned flags)
 {
     report.stream_flags |= flags;
     *stream = &report;
     return CUDA_SUCCESS;
 }
-EXPORT CUresult cuEventCreate(CUevent *event, unsigned flags) { return (void)flags, *event = &report, CUDA_SUCCESS; }
+EXPORT CUresult cuEventCreate(CUevent *event, unsigned flags)
+{
+    return (void)flags, *event = &report, CUDA_SUCCESS;
+}
 
 /* ---- memory ------------------------------------------------------------------------------------------------------------ */
-EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *memory, size_t bytes) { return *memory = (CUdeviceptr)calloc(1, bytes), CUDA_SUCCESS; }
-EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes) { return memcpy((void *)to, from, bytes), CUDA_SUCCESS; }
-EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *memory, size_t bytes)
+{
+    return *memory = (CUdeviceptr)calloc(1, bytes), CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes)
+{
+    return memcpy((void *)to, from, bytes), CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes,
+                                     CUstream stream)
 {
     (void)stream;
     return cuMemcpyHtoD_v2(to, from, bytes);
 }
-EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes) { return memcpy(to, (const void *)from, bytes), CUDA_SUCCESS; }
+EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
+{
+    return memcpy(to, (const void *)from, bytes), CUDA_SUCCESS;
+}
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream)
 {
     (void)stream;
@@ -87,7 +106,8 @@ EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, C
 
 /* ---- images and launches ----------------------------------------------------------------------------------------------- */
 /* A fat binary is a header { magic, version, header bytes, payload bytes } and entries { kind, version, header bytes, payload bytes, ... sm }. */
-EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n_options, int *options, void **values)
+EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n_options,
+                                   int *options, void **values)
 {
     (void)n_options, (void)options, (void)values;
     const char *at = image;
@@ -99,13 +119,15 @@ EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned
     *module = &report;
     if (!report.is_fat_binary) return CUDA_SUCCESS;
     const char *const end = at + 16 + payload_bytes;
-    for (at += 16; at < end && report.n_images < FAKE_IMAGES_MAX; at += header_bytes + payload_bytes) {
+    for (at += 16; at < end && report.n_images < FAKE_IMAGES_MAX;
+         at += header_bytes + payload_bytes) {
         uint32_t sm;
         memcpy(&header_bytes, at + 4, sizeof header_bytes);
         memcpy(&payload_bytes, at + 8, sizeof payload_bytes);
         memcpy(&sm, at + 28, sizeof sm);
         report.images[report.n_images++] = (int)sm;
-        if ((int)sm / 10 == capability() / 10 && (int)sm <= capability() && (int)sm > report.chosen) report.chosen = (int)sm;
+        if ((int)sm / 10 == capability() / 10 && (int)sm <= capability() && (int)sm > report.chosen)
+            report.chosen = (int)sm;
     }
     return report.chosen ? CUDA_SUCCESS : CUDA_ERROR_NO_BINARY_FOR_GPU;
 }
@@ -115,7 +137,8 @@ EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const
     *function = strdup(name);
     return CUDA_SUCCESS;
 }
-EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *memory, size_t *bytes, CUmodule module, const char *name)
+EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr *memory, size_t *bytes, CUmodule module,
+                                     const char *name)
 {
     static char global[4096];
     (void)module;
@@ -128,10 +151,12 @@ EXPORT CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction functio
     (void)attribute, (void)function;
     return *value = 1024, CUDA_SUCCESS;
 }
-EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
-                               unsigned threads_z, unsigned shared, CUstream stream, void **arguments, void **extra)
+EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsigned z,
+                               unsigned threads_x, unsigned threads_y, unsigned threads_z,
+                               unsigned shared, CUstream stream, void **arguments, void **extra)
 {
-    (void)y, (void)z, (void)threads_y, (void)threads_z, (void)shared, (void)stream, (void)arguments, (void)extra;
+    (void)y, (void)z, (void)threads_y, (void)threads_z, (void)shared, (void)stream, (void)arguments,
+        (void)extra;
     report.n_launches++;
     report.blocks = x;
     report.threads = threads_x;
@@ -140,8 +165,8 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsi
 }
 
 /* ---- calls without an answer --------------------------------------------------------------------------------------------- */
-#define QUIET(name)                                                                                                                        \
-    EXPORT CUresult name(void);                                                                                                            \
+#define QUIET(name)                                                                                \
+    EXPORT CUresult name(void);                                                                    \
     EXPORT CUresult name(void) { return CUDA_SUCCESS; }
 QUIET(cuCtxEnablePeerAccess)
 QUIET(cuCtxGetDevice)

@@ -20,7 +20,8 @@ struct Device {
     int capability, image;
 };
 // An image runs on its major version from its minor version on.
-const Device kDevices[] = { { 80, 80 }, { 86, 86 }, { 87, 86 }, { 89, 89 }, { 90, 90 }, { 100, 100 }, { 103, 100 } };
+const Device kDevices[] = { { 80, 80 }, { 86, 86 },   { 87, 86 },  { 89, 89 },
+                            { 90, 90 }, { 100, 100 }, { 103, 100 } };
 const int    kImages[] = { 80, 86, 89, 90, 100 };
 
 int failures;
@@ -57,12 +58,14 @@ int check(const Device &device)
     void *driver = dlopen("tests/gpu/libfake_driver.so", RTLD_NOW | RTLD_LOCAL),
          *library = dlopen("offload/libweir_gpu.so", RTLD_NOW | RTLD_LOCAL);
     if (!driver || !library) std::printf("%s\n", dlerror()), std::exit(1);
-    const fake_driver_report *report = symbol<const fake_driver_report *(*)()>(driver, "fake_driver")();
+    const fake_driver_report *report =
+        symbol<const fake_driver_report *(*)()>(driver, "fake_driver")();
 
     const char *why = symbol<const char *(*)()>(library, "weir_gpu_images_register")();
     if (why) std::printf("    %s\n", why);
     expect(!why, "the images are registered");
-    expect(symbol<int (*)()>(dlopen("libomptarget.so.19.1", RTLD_NOW | RTLD_NOLOAD), "omp_get_num_devices")() == 1,
+    expect(symbol<int (*)()>(dlopen("libomptarget.so.19.1", RTLD_NOW | RTLD_NOLOAD),
+                             "omp_get_num_devices")() == 1,
            "OpenMP sees the device");
 
     float             weight[64] = {}, src[192] = {}, dst[192] = {};
@@ -70,20 +73,23 @@ int check(const Device &device)
     args.dst = dst, args.src = src, args.weight = weight;
     args.n_rows = 3, args.n_groups = 1, args.dim = 64, args.dst_stride = args.src_stride = 64;
     weir_kernel_context context = {};
-    const auto         *plugin = symbol<const weir_gpu_plugin *(*)()>(library, WEIR_GPU_PLUGIN_ENTRY)();
-    const weir_kernel  *row = row_named(plugin, "omp.rmsnorm.nvptx");
+    const auto *plugin = symbol<const weir_gpu_plugin *(*)()>(library, WEIR_GPU_PLUGIN_ENTRY)();
+    const weir_kernel *row = row_named(plugin, "omp.rmsnorm.nvptx");
     expect(row != nullptr, "there is a row for rmsnorm");
     if (row) expect(row->run(&context, &args) == WEIR_OK, "it runs");
 
     expect(report->is_fat_binary, "the driver gets the fat binary");
     expect(report->n_images == sizeof kImages / sizeof kImages[0], "of all images");
-    for (int i = 0; i < report->n_images; i++) expect(report->images[i] == kImages[i], "in ascending order");
+    for (int i = 0; i < report->n_images; i++)
+        expect(report->images[i] == kImages[i], "in ascending order");
     expect(report->chosen == device.image, "the best of them fits");
     expect(report->n_launches == 1, "one kernel is launched");
     expect(report->blocks == 3 && report->threads == 128, "3 teams of 128 threads");
-    expect(report->function && std::strstr(report->function, "weir_k_omp_rmsnorm_nvptx"), "it is rmsnorm's");
+    expect(report->function && std::strstr(report->function, "weir_k_omp_rmsnorm_nvptx"),
+           "it is rmsnorm's");
     expect((report->stream_flags & 1) == 0, "streams wait for the default stream");
-    std::printf("sm_%-4d image %-4d launches %d  %s\n", device.capability, report->chosen, report->n_launches, failures ? "FAILED" : "ok");
+    std::printf("sm_%-4d image %-4d launches %d  %s\n", device.capability, report->chosen,
+                report->n_launches, failures ? "FAILED" : "ok");
     return failures ? 1 : 0;
 }
 
@@ -96,7 +102,8 @@ int main(int argc, char **argv)
             if (device.capability == std::atoi(argv[1])) return check(device);
     int failed = 0;
     for (const Device &device : kDevices) {
-        const std::string command = "exec " + std::string(argv[0]) + " " + std::to_string(device.capability);
+        const std::string command =
+            "exec " + std::string(argv[0]) + " " + std::to_string(device.capability);
         failed += std::system(command.c_str()) != 0;
     }
     return failed ? 1 : 0;

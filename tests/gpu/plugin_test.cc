@@ -28,7 +28,8 @@ TEST(GpuPlugin, ProbeFindsDevicesOrGivesAReason)
         EXPECT_NE(std::string(probe.reason), "");
     else
         EXPECT_GE(probe.devices[0].capability, 80);
-    std::printf("%d devices: %s\n", probe.n_devices, probe.n_devices ? probe.devices[0].name : probe.reason);
+    std::printf("%d devices: %s\n", probe.n_devices,
+                probe.n_devices ? probe.devices[0].name : probe.reason);
 }
 
 TEST(GpuPlugin, OffersOverridesBeforeTheSingleSource)
@@ -51,7 +52,8 @@ TEST(GpuPlugin, MemoryCallsFailWithATextWhereThereIsNoDevice)
     if (probe.n_devices > 0) GTEST_SKIP() << "this machine has a device";
     void *memory = nullptr;
     char  text[200] = "";
-    EXPECT_EQ(plugin->alloc(&memory, 0, WEIR_GPU_MEMORY_DEVICE, 100, text, sizeof text), WEIR_EDEVICE);
+    EXPECT_EQ(plugin->alloc(&memory, 0, WEIR_GPU_MEMORY_DEVICE, 100, text, sizeof text),
+              WEIR_EDEVICE);
     EXPECT_EQ(memory, nullptr);
     EXPECT_NE(std::string(text), "");
     plugin->free(0, WEIR_GPU_MEMORY_DEVICE, nullptr);

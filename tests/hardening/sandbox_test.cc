@@ -44,7 +44,8 @@ void enter(const std::string &folder, bool strict)
     options.n_folders = 1;
     options.strict = strict;
     const weir_status status = weir_sandbox_enter(&state, &options, &error);
-    if (status == WEIR_EUNSUPPORTED || (status == WEIR_OK && state.landlock == 0)) _exit(UNSUPPORTED);
+    if (status == WEIR_EUNSUPPORTED || (status == WEIR_OK && state.landlock == 0))
+        _exit(UNSUPPORTED);
     if (status != WEIR_OK) _exit(FAILED_TO_ENTER);
 }
 
@@ -89,10 +90,16 @@ struct Call {
 
 const Call calls[] = {
     { "ReadAnotherFile", [] { return errno_of(open("/etc/passwd", O_RDONLY)); }, EACCES, EACCES },
-    { "ListAnotherFolder", [] { return errno_of(open("/", O_RDONLY | O_DIRECTORY)); }, EACCES, EACCES },
-    { "MakeAFileElsewhere", [] { return errno_of(open((testing::TempDir() + "/weir_sandbox_made").c_str(), O_WRONLY | O_CREAT, 0600)); },
+    { "ListAnotherFolder", [] { return errno_of(open("/", O_RDONLY | O_DIRECTORY)); }, EACCES,
+      EACCES },
+    { "MakeAFileElsewhere",
+      [] {
+          return errno_of(
+              open((testing::TempDir() + "/weir_sandbox_made").c_str(), O_WRONLY | O_CREAT, 0600));
+      },
       EACCES, EACCES },
-    { "ReadTheKernelsView", [] { return errno_of(open("/proc/self/maps", O_RDONLY)); }, EACCES, EACCES },
+    { "ReadTheKernelsView", [] { return errno_of(open("/proc/self/maps", O_RDONLY)); }, EACCES,
+      EACCES },
     { "StartAProgram",
       [] {
           char name[] = "/bin/true";
@@ -122,7 +129,8 @@ const Call calls[] = {
     { "MakeASocket", [] { return errno_of(socket(AF_INET, SOCK_DGRAM, 0)); }, 0, -SIGSYS },
     { "Trace", [] { return errno_of(ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); }, 0, -SIGSYS },
     { "LoadBpf", [] { return errno_of(syscall(SYS_bpf, 999, nullptr, 0)); }, EINVAL, -SIGSYS },
-    { "UseKeys", [] { return errno_of(syscall(SYS_keyctl, 9999, 0, 0, 0, 0)); }, EOPNOTSUPP, -SIGSYS },
+    { "UseKeys", [] { return errno_of(syscall(SYS_keyctl, 9999, 0, 0, 0, 0)); }, EOPNOTSUPP,
+      -SIGSYS },
     { "Fork",
       [] {
           const long child = syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr);
@@ -130,8 +138,14 @@ const Call calls[] = {
           return errno_of(child);
       },
       0, EPERM },
-    { "MapCode", [] { return mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? errno : 0; }, 0,
-      EPERM },
+    { "MapCode",
+      [] {
+          return mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+                         MAP_FAILED
+                     ? errno
+                     : 0;
+      },
+      0, EPERM },
     { "MakeMemoryWritableAndExecutable",
       [] {
           const int rights = PROT_READ | PROT_WRITE;
@@ -193,7 +207,8 @@ TEST_P(Sandbox, Strict)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Calls, Sandbox, testing::ValuesIn(calls), [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Calls, Sandbox, testing::ValuesIn(calls),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 TEST(SandboxFolders, FilesInThemCanBeWrittenReadReplacedAndRemoved)
 {
@@ -237,7 +252,9 @@ TEST(SandboxThreads, ThoseThatAreThereAndThoseThatComeAreTakenIn)
         const auto        attempt = [&] {
             while (!entered) std::this_thread::yield();
             if (errno_of(open("/etc/passwd", O_RDONLY)) == EACCES) ++refused;
-            std::thread([&] { refused += errno_of(open("/etc/passwd", O_RDONLY)) == EACCES; }).join();
+            std::thread([&] {
+                refused += errno_of(open("/etc/passwd", O_RDONLY)) == EACCES;
+            }).join();
         };
         std::thread a(attempt), b(attempt), c(attempt);
         enter(folder, true);
@@ -274,7 +291,8 @@ TEST(SandboxOpen, AFolderThatIsNotThereIsNamed)
         GTEST_SKIP();
     }
     EXPECT_EQ(status, WEIR_EIO);
-    EXPECT_NE(std::string(error.text).find("/var/tmp/weir_sandbox_none/x"), std::string::npos) << error.text;
+    EXPECT_NE(std::string(error.text).find("/var/tmp/weir_sandbox_none/x"), std::string::npos)
+        << error.text;
 }
 
 } // namespace

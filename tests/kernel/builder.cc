@@ -36,12 +36,17 @@ bool agrees(double x, double reference, double atol, double rtol)
 
 const Allocator &host_allocator()
 {
-    static const Allocator allocator = { [](size_t n) { return std::aligned_alloc(64, (n + 63) / 64 * 64); },
+    static const Allocator allocator = { [](size_t n) {
+                                            return std::aligned_alloc(64, (n + 63) / 64 * 64);
+                                        },
                                          [](void *p) { std::free(p); } };
     return allocator;
 }
 
-Builder::Builder(const std::string &seed, const Allocator &allocator) : allocator_(allocator), rng_(hash(seed)) {}
+Builder::Builder(const std::string &seed, const Allocator &allocator)
+    : allocator_(allocator), rng_(hash(seed))
+{
+}
 
 Builder::~Builder()
 {
@@ -87,19 +92,25 @@ float *Builder::inout(size_t n, Fill fill, float scale)
     return data;
 }
 
-void Builder::compare(void *data, size_t n, weir_dtype dtype) { regions_.push_back({ data, n, dtype }); }
+void Builder::compare(void *data, size_t n, weir_dtype dtype)
+{
+    regions_.push_back({ data, n, dtype });
+}
 
 bool Builder::guards_intact() const
 {
     for (const auto &block : blocks_)
         for (size_t i = 0; i < block.size; i++)
-            if ((i < block.offset || i >= block.offset + block.n) && (uint8_t)block.base[i] != kPattern) return false;
+            if ((i < block.offset || i >= block.offset + block.n) &&
+                (uint8_t)block.base[i] != kPattern)
+                return false;
     return true;
 }
 
 std::string difference(const Builder &reference, const Builder &other, double atol, double rtol)
 {
-    if (reference.regions().size() != other.regions().size()) return "the two builds have different outputs";
+    if (reference.regions().size() != other.regions().size())
+        return "the two builds have different outputs";
     for (size_t r = 0; r < reference.regions().size(); r++) {
         const auto &a = reference.regions()[r], &b = other.regions()[r];
         size_t      bad = 0, worst = 0;
@@ -113,8 +124,9 @@ std::string difference(const Builder &reference, const Builder &other, double at
         }
         if (bad > 0) {
             char text[200];
-            std::snprintf(text, sizeof text, "output %zu: %zu of %zu differ, worst at %zu: %.9g, expected %.9g", r, bad, a.n, worst,
-                          element(b, worst), element(a, worst));
+            std::snprintf(text, sizeof text,
+                          "output %zu: %zu of %zu differ, worst at %zu: %.9g, expected %.9g", r,
+                          bad, a.n, worst, element(b, worst), element(a, worst));
             return text;
         }
     }

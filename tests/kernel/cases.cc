@@ -19,9 +19,10 @@ std::string suffix(Fill fill)
 
 const std::vector<weir_dtype> &file_dtypes()
 {
-    static const std::vector<weir_dtype> dtypes = { WEIR_F32,  WEIR_F16,  WEIR_BF16, WEIR_Q8_0,   WEIR_Q4_0,
-                                                    WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL, WEIR_IQ4_XS,
-                                                    WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K,   WEIR_Q6_K };
+    static const std::vector<weir_dtype> dtypes = { WEIR_F32,    WEIR_F16,    WEIR_BF16, WEIR_Q8_0,
+                                                    WEIR_Q4_0,   WEIR_Q4_1,   WEIR_Q5_0, WEIR_Q5_1,
+                                                    WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K,
+                                                    WEIR_Q4_K,   WEIR_Q5_K,   WEIR_Q6_K };
     return dtypes;
 }
 
@@ -36,7 +37,8 @@ uint16_t half(float value)
 }
 
 // Random quants under a scale of about `d` (and a minimum of about `m`).
-template <class Block, class Set> void fill_blocks(Builder &b, uint8_t *data, int64_t n_blocks, Set set)
+template <class Block, class Set>
+void fill_blocks(Builder &b, uint8_t *data, int64_t n_blocks, Set set)
 {
     for (int64_t i = 0; i < n_blocks; i++) {
         Block block;
@@ -68,12 +70,15 @@ void fill_weights(Builder &b, void *memory, weir_dtype dtype, int64_t n)
 {
     auto         *data = static_cast<uint8_t *>(memory);
     const int64_t blocks = n / weir_dtype_of(dtype).block_elements;
-#define SCALED(TYPE, block_type, scale)                                                                                                    \
-    case TYPE: return fill_blocks<block_type>(b, data, blocks, [](block_type &q, float u) { q.d = half(u * (scale)); })
-#define SCALED_WITH(TYPE, block_type, scale, minimum, minimum_scale)                                                                       \
-    case TYPE:                                                                                                                             \
-        return fill_blocks<block_type>(b, data, blocks,                                                                                    \
-                                       [](block_type &q, float u) { q.d = half(u * (scale)), q.minimum = half(u * (minimum_scale)); })
+#define SCALED(TYPE, block_type, scale)                                                            \
+    case TYPE:                                                                                     \
+        return fill_blocks<block_type>(b, data, blocks,                                            \
+                                       [](block_type &q, float u) { q.d = half(u * (scale)); })
+#define SCALED_WITH(TYPE, block_type, scale, minimum, minimum_scale)                               \
+    case TYPE:                                                                                     \
+        return fill_blocks<block_type>(b, data, blocks, [](block_type &q, float u) {               \
+            q.d = half(u * (scale)), q.minimum = half(u * (minimum_scale));                        \
+        })
     switch (dtype) {
         SCALED(WEIR_Q8_0, weir_block_q8_0, 0.0006f);
         SCALED(WEIR_Q4_0, weir_block_q4_0, 0.01f);
@@ -109,12 +114,16 @@ std::vector<Case> first_of(std::initializer_list<std::vector<Case> (*)(weir_op)>
 
 std::vector<Case> parity_cases(weir_op op)
 {
-    return first_of({ rowwise_cases, kv_cases, attention_cases, recurrent_cases, coda_cases, cuda_matmul_cases }, op);
+    return first_of({ rowwise_cases, kv_cases, attention_cases, recurrent_cases, coda_cases,
+                      cuda_matmul_cases },
+                    op);
 }
 
 std::vector<Case> bench_cases(weir_op op)
 {
-    return first_of({ rowwise_benches, kv_benches, attention_benches, recurrent_benches, coda_benches, cuda_matmul_benches }, op);
+    return first_of({ rowwise_benches, kv_benches, attention_benches, recurrent_benches,
+                      coda_benches, cuda_matmul_benches },
+                    op);
 }
 
 }  // namespace weir_test

@@ -36,9 +36,10 @@ class Builder {
     template <class T> T *array(size_t n) { return static_cast<T *>(bytes(n * sizeof(T))); }
     template <class T> T *one() { return new (bytes(sizeof(T))) T{}; }
     float                *input(size_t n, Fill fill = Fill::Normal, float scale = 1); // read only
-    float                *output(size_t n);                                          // written: compared, gaps included
-    float                *inout(size_t n, Fill fill = Fill::Normal, float scale = 1); // read and written
-    void                  compare(void *data, size_t n, weir_dtype dtype);           // f32 elements or bytes (u8) that a kernel writes
+    float                *output(size_t n); // written: compared, gaps included
+    float *inout(size_t n, Fill fill = Fill::Normal, float scale = 1); // read and written
+    void   compare(void *data, size_t n,
+                   weir_dtype dtype); // f32 elements or bytes (u8) that a kernel writes
 
     float    normal() { return normal_(rng_); }
     uint32_t below(uint32_t n) { return (uint32_t)(rng_() % n); }
@@ -72,9 +73,10 @@ struct Work { // of one call, for the benches: what must be moved and computed a
 };
 
 struct Case {
-    std::string                                                name;
-    std::function<const void *(Builder &, bool specification)> build; // specification: the arguments for ref, where layouts differ
-    Work                                                       work;
+    std::string name;
+    std::function<const void *(Builder &, bool specification)>
+         build; // specification: the arguments for ref, where layouts differ
+    Work work;
 };
 
 // Random, edge and aliased shapes; and the shapes of a 0.8B hybrid model at decode and prefill. Of matmul those with the layout of GPUs; for the others see matmul_cases.h.

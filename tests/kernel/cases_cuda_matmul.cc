@@ -21,8 +21,10 @@ weir_weight *weight_of(Builder &b, weir_dtype dtype, int64_t n_out, int64_t n_in
     void *file = b.bytes(weir_row_bytes(dtype, n_in) * (size_t)n_out, 2); // file bytes: not aligned
     auto *weight = b.one<weir_weight>();
     fill_weights(b, file, dtype, n_out * n_in);
-    weight->n_out = n_out, weight->n_in = n_in, weight->dtype = weir_cuda_dtype(dtype, false), weight->layout = WEIR_LAYOUT_CUDA;
-    if (!weir_cuda_weight_bytes(&weight->bytes, weight->dtype, n_out, n_in)) throw std::runtime_error("matmul case: no layout");
+    weight->n_out = n_out, weight->n_in = n_in, weight->dtype = weir_cuda_dtype(dtype, false),
+    weight->layout = WEIR_LAYOUT_CUDA;
+    if (!weir_cuda_weight_bytes(&weight->bytes, weight->dtype, n_out, n_in))
+        throw std::runtime_error("matmul case: no layout");
     void *packed = b.bytes(weight->bytes);
     if (weir_cuda_pack_rows(packed, weight->dtype, file, dtype, n_in, 0, n_out) != WEIR_OK)
         throw std::runtime_error("matmul case: packing");
@@ -40,24 +42,28 @@ Case matmul(Matmul m)
         outputs += (double)m.n_out[o];
         name += "x" + std::to_string(m.n_out[o]) + "_" + weir_dtype_of(dtype).name;
     }
-    name += std::string(m.bias ? "_bias" : "") + (m.accumulate ? "_accumulate" : "") + suffix(m.fill);
+    name +=
+        std::string(m.bias ? "_bias" : "") + (m.accumulate ? "_accumulate" : "") + suffix(m.fill);
     return { name,
              [=](Builder &b, bool) {
                  auto *args = b.one<weir_matmul_args>();
                  args->x_stride = m.n_in + m.pad;
                  args->x = b.input((size_t)(m.n_rows * args->x_stride), m.fill);
-                 args->n_rows = m.n_rows, args->n_in = m.n_in, args->n_outputs = (int32_t)m.n_out.size();
+                 args->n_rows = m.n_rows, args->n_in = m.n_in,
+                 args->n_outputs = (int32_t)m.n_out.size();
                  for (size_t o = 0; o < m.n_out.size(); o++) {
                      const int64_t stride = m.n_out[o] + m.pad;
                      const size_t  n = (size_t)(m.n_rows * stride);
                      float        *dst = m.accumulate ? b.inout(n) : b.output(n);
                      const float  *bias = m.bias ? b.input((size_t)m.n_out[o]) : nullptr;
-                     args->outputs[o] = { weight_of(b, m.dtypes[o % m.dtypes.size()], m.n_out[o], m.n_in), dst, bias, stride,
-                                          m.accumulate };
+                     args->outputs[o] = { weight_of(b, m.dtypes[o % m.dtypes.size()], m.n_out[o],
+                                                    m.n_in),
+                                          dst, bias, stride, m.accumulate };
                  }
                  return args;
              },
-             { weights + (double)m.n_rows * ((double)m.n_in + outputs) * 4, 2.0 * (double)(m.n_rows * m.n_in) * outputs } };
+             { weights + (double)m.n_rows * ((double)m.n_in + outputs) * 4,
+               2.0 * (double)(m.n_rows * m.n_in) * outputs } };
 }
 
 } // namespace
@@ -75,19 +81,31 @@ std::vector<Case> cuda_matmul_cases(weir_op op)
         cases.push_back(matmul({ 3, 4608, { 17 }, { dtype } })); // slices of 512
         cases.push_back(matmul({ 2, 256, { 16 }, { dtype }, false, false, 0, Fill::Zero }));
     }
-    for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_1 }) // half a step at the end
-        for (const int64_t rows : { 2, 40, 130 }) cases.push_back(matmul({ rows, 352, { 20 }, { dtype } }));
+    for (const weir_dtype dtype :
+         { WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_1 }) // half a step at the end
+        for (const int64_t rows : { 2, 40, 130 })
+            cases.push_back(matmul({ rows, 352, { 20 }, { dtype } }));
     for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16, WEIR_F16 }) {
-        for (const int64_t rows : { 1, 3, 8, 9, 70, 130 }) cases.push_back(matmul({ rows, 300, { 33 }, { dtype } }));
+        for (const int64_t rows : { 1, 3, 8, 9, 70, 130 })
+            cases.push_back(matmul({ rows, 300, { 33 }, { dtype } }));
         cases.push_back(matmul({ 41, 1, { 1 }, { dtype }, true, false, 3 }));
         cases.push_back(matmul({ 6, 129, { 16 }, { dtype } }));
     }
     cases.push_back(matmul({ 200, 256, { 150 }, { WEIR_Q4_K } })); // more than a block both ways
     cases.push_back(matmul({ 200, 256, { 150 }, { WEIR_BF16 } }));
-    cases.push_back(matmul({ 3, 256, { 40, 24, 24, 16 }, { WEIR_Q4_K, WEIR_F16, WEIR_F32, WEIR_BF16 }, true, true, 4 }));
-    cases.push_back(matmul({ 36, 256, { 40, 24, 24, 16 }, { WEIR_Q6_K, WEIR_F16, WEIR_F32, WEIR_BF16 } }));
-    for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_BF16, WEIR_F32 }) // outputs of one type are one launch for few rows
-        for (const int64_t rows : { 3, 131 }) cases.push_back(matmul({ rows, 256, { 40, 24, 7 }, { dtype }, true, true }));
+    cases.push_back(matmul({ 3,
+                             256,
+                             { 40, 24, 24, 16 },
+                             { WEIR_Q4_K, WEIR_F16, WEIR_F32, WEIR_BF16 },
+                             true,
+                             true,
+                             4 }));
+    cases.push_back(
+        matmul({ 36, 256, { 40, 24, 24, 16 }, { WEIR_Q6_K, WEIR_F16, WEIR_F32, WEIR_BF16 } }));
+    for (const weir_dtype dtype :
+         { WEIR_Q8_0, WEIR_BF16, WEIR_F32 }) // outputs of one type are one launch for few rows
+        for (const int64_t rows : { 3, 131 })
+            cases.push_back(matmul({ rows, 256, { 40, 24, 7 }, { dtype }, true, true }));
     cases.push_back(matmul({ 4, 256, { 32 }, { WEIR_F16 }, false, false, 0, Fill::Tiny }));
     return cases;
 }
@@ -96,7 +114,8 @@ std::vector<Case> cuda_matmul_benches(weir_op op)
 {
     std::vector<Case> cases;
     if (op != WEIR_OP_MATMUL) return cases;
-    for (const weir_dtype dtype : { WEIR_BF16, WEIR_F16, WEIR_F32, WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_K, WEIR_Q6_K })
+    for (const weir_dtype dtype :
+         { WEIR_BF16, WEIR_F16, WEIR_F32, WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_K, WEIR_Q6_K })
         for (const int64_t rows : { 1, 8, 32, 64, 512 }) {
             cases.push_back(matmul({ rows, 1024, { 3584, 3584 }, { dtype } }));
             cases.push_back(matmul({ rows, 4096, { 14336 }, { dtype } }));

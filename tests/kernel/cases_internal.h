@@ -26,4 +26,4 @@ const std::vector<weir_dtype> &file_dtypes();
 /* n elements (a multiple of the block) of weights around 0.02 in size; block scales are small positive halves, quants any bits. */
 void fill_weights(Builder &b, void *data, weir_dtype dtype, int64_t n);
 
-}  // namespace weir_test
+} // namespace weir_test

@@ -10,7 +10,8 @@ namespace weir_test {
 std::string text_of(const Spans &spans)
 {
     std::string text;
-    for (const auto &span : spans) text += "_" + std::to_string(span.n_rows) + "at" + std::to_string(span.n_past);
+    for (const auto &span : spans)
+        text += "_" + std::to_string(span.n_rows) + "at" + std::to_string(span.n_past);
     return text;
 }
 
@@ -29,7 +30,9 @@ static std::string name_of(weir_kv_pair pair)
 
 std::string name_of(const Kv &kv)
 {
-    const std::string sinks = kv.sinks.n_pages > 0 ? "_after_" + std::to_string(kv.sinks.n_pages) + "_" + name_of(kv.sinks.pair) : "";
+    const std::string sinks = kv.sinks.n_pages > 0 ? "_after_" + std::to_string(kv.sinks.n_pages) +
+                                                         "_" + name_of(kv.sinks.pair)
+                                                   : "";
     return name_of(weir_kv_pair{ kv.k_format, kv.v_format }) + sinks;
 }
 
@@ -39,19 +42,25 @@ Kv at(const Kv &kv, int64_t page)
     return { kv.n_kv_heads, kv.key_dim, kv.value_dim, pair.k, pair.v };
 }
 
-size_t bytes_of(const Kv &kv) { return (size_t)weir_kv_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim); }
+size_t bytes_of(const Kv &kv)
+{
+    return (size_t)weir_kv_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
+}
 
 constexpr int64_t kMadePages = 50;
 
 Page page_of(Builder &b, const Kv &kv, int64_t n_tokens, bool compared)
 {
     const size_t bytes = bytes_of(kv);
-    const size_t open_bytes = (size_t)weir_kv_open_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
-    char        *coded = b.array<char>(bytes), *open = open_bytes > 0 ? b.array<char>(open_bytes) : nullptr;
+    const size_t open_bytes =
+        (size_t)weir_kv_open_bytes(kv.k_format, kv.v_format, kv.key_dim, kv.value_dim);
+    char *coded = b.array<char>(bytes),
+         *open = open_bytes > 0 ? b.array<char>(open_bytes) : nullptr;
     std::fill_n(coded, bytes, 0);
     std::fill_n(open, open_bytes, 0);
     const weir_kv_part k = { kv.k_format, WEIR_KV_K, kv.key_dim, coded, open };
-    const weir_kv_part v = { kv.v_format, WEIR_KV_V, kv.value_dim, coded + weir_kv_v_part(kv.k_format, kv.key_dim),
+    const weir_kv_part v = { kv.v_format, WEIR_KV_V, kv.value_dim,
+                             coded + weir_kv_v_part(kv.k_format, kv.key_dim),
                              open ? open + weir_kv_open_v_part(kv.k_format, kv.key_dim) : nullptr };
     std::vector<float> row((size_t)std::max(kv.key_dim, kv.value_dim));
     for (int64_t t = 0; t < n_tokens; t++) {
@@ -72,23 +81,32 @@ weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use u
     auto        *segments = b.array<weir_kv_segment>(spans.size());
     int32_t      row = 0;
     for (size_t s = 0; s < spans.size(); s++) {
-        const int64_t end = spans[s].n_past + spans[s].n_rows, filled = written ? end : spans[s].n_past;
-        const int64_t n_pages = (end + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS, stride = n_pages + 2;
+        const int64_t end = spans[s].n_past + spans[s].n_rows,
+                      filled = written ? end : spans[s].n_past;
+        const int64_t n_pages = (end + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
+                      stride = n_pages + 2;
         const int64_t first_page = spans[s].n_past / WEIR_PAGE_TOKENS;
-        auto        **pages = b.array<void *>((size_t)(kv.n_kv_heads * stride)), **open = b.array<void *>((size_t)(kv.n_kv_heads * stride));
+        auto        **pages = b.array<void *>((size_t)(kv.n_kv_heads * stride)),
+             **open = b.array<void *>((size_t)(kv.n_kv_heads * stride));
         for (int64_t g = 0; g < kv.n_kv_heads; g++)
             for (int64_t p = 0; p < n_pages; p++) {
-                const int64_t n = std::clamp<int64_t>(filled - p * WEIR_PAGE_TOKENS, 0, WEIR_PAGE_TOKENS);
-                const bool    made = p < kMadePages || p >= first_page;
-                const Page    page = made ? page_of(b, at(kv, p), n, !written) : Page{ b.array<char>(bytes), nullptr };
+                const int64_t n =
+                    std::clamp<int64_t>(filled - p * WEIR_PAGE_TOKENS, 0, WEIR_PAGE_TOKENS);
+                const bool made = p < kMadePages || p >= first_page;
+                const Page page = made ? page_of(b, at(kv, p), n, !written)
+                                       : Page{ b.array<char>(bytes), nullptr };
                 if (!made)
-                    std::copy_n(static_cast<const char *>(pages[g * stride + p % kMadePages]), bytes, static_cast<char *>(page.coded));
+                    std::copy_n(static_cast<const char *>(pages[g * stride + p % kMadePages]),
+                                bytes, static_cast<char *>(page.coded));
                 pages[g * stride + p] = page.coded;
-                if (p >= first_page) open[g * stride + p - first_page] = use == Use::Read && n == WEIR_PAGE_TOKENS ? nullptr : page.open;
+                if (p >= first_page)
+                    open[g * stride + p - first_page] =
+                        use == Use::Read && n == WEIR_PAGE_TOKENS ? nullptr : page.open;
             }
         segments[s] = {};
         segments[s].pages = pages, segments[s].page_stride = stride;
-        segments[s].first_row = row, segments[s].n_rows = spans[s].n_rows, segments[s].n_past = spans[s].n_past;
+        segments[s].first_row = row, segments[s].n_rows = spans[s].n_rows,
+        segments[s].n_past = spans[s].n_past;
         segments[s].open_pages = open, segments[s].open_stride = stride;
         row += spans[s].n_rows;
     }
@@ -102,7 +120,8 @@ std::vector<Kv> coded_formats()
         const auto format = (weir_kv_format)f;
         all.push_back({ 2, 64, 128, format, format });
         for (const int64_t dim : { 16, 20, 45 })
-            if (!weir_kv_format_reject(format, WEIR_KV_K, dim) && !weir_kv_format_reject(format, WEIR_KV_V, dim))
+            if (!weir_kv_format_reject(format, WEIR_KV_K, dim) &&
+                !weir_kv_format_reject(format, WEIR_KV_V, dim))
                 all.push_back({ 1, dim, dim, format, format });
     }
     all.push_back({ 2, 128, 64, WEIR_KV_KIVI4, WEIR_KV_Q4_0 });

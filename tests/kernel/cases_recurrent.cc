@@ -6,12 +6,15 @@
 namespace weir_test {
 namespace {
 
-weir_recurrent_segment *recurrent_segments(Builder &b, const Spans &spans, int64_t history, int64_t state)
+weir_recurrent_segment *recurrent_segments(Builder &b, const Spans &spans, int64_t history,
+                                           int64_t state)
 {
     auto   *segments = b.array<weir_recurrent_segment>(spans.size());
     int32_t row = 0;
     for (size_t s = 0; s < spans.size(); s++) {
-        segments[s] = { b.inout((size_t)history), state > 0 ? b.inout((size_t)state, Fill::Normal, 0.3f) : nullptr, row, spans[s].n_rows };
+        segments[s] = { b.inout((size_t)history),
+                        state > 0 ? b.inout((size_t)state, Fill::Normal, 0.3f) : nullptr, row,
+                        spans[s].n_rows };
         row += spans[s].n_rows;
     }
     return segments;
@@ -49,29 +52,37 @@ void clear_unused_lanes(float *state, const Delta &d)
     for (int64_t h = 0; h < d.n_v_heads; h++)
         for (int64_t j = d.value_dim; j < tiles * WEIR_DELTA_LANES; j++)
             for (int64_t i = 0; i < d.key_dim; i++)
-                state[((h * tiles + j / WEIR_DELTA_LANES) * d.key_dim + i) * WEIR_DELTA_LANES + j % WEIR_DELTA_LANES] = 0;
+                state[((h * tiles + j / WEIR_DELTA_LANES) * d.key_dim + i) * WEIR_DELTA_LANES +
+                      j % WEIR_DELTA_LANES] = 0;
 }
 
 Case gated_delta_rule(Spans spans, Delta d)
 {
-    const int64_t rows = rows_of(spans), tiles = (d.value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
+    const int64_t rows = rows_of(spans),
+                  tiles = (d.value_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
     const int64_t state = d.n_v_heads * tiles * d.key_dim * WEIR_DELTA_LANES;
-    return { label("gated_delta_rule", { d.n_k_heads, d.n_v_heads, d.key_dim, d.value_dim, d.pad }) + (d.tiled ? "_tiled" : "") +
-                 text_of(spans),
+    return { label("gated_delta_rule",
+                   { d.n_k_heads, d.n_v_heads, d.key_dim, d.value_dim, d.pad }) +
+                 (d.tiled ? "_tiled" : "") + text_of(spans),
              [=](Builder &b, bool) {
                  auto         *args = b.one<weir_gated_delta_rule_args>();
-                 const int64_t q_width = d.n_k_heads * d.key_dim, stride = 2 * q_width + d.n_v_heads * d.value_dim + d.pad;
+                 const int64_t q_width = d.n_k_heads * d.key_dim,
+                               stride = 2 * q_width + d.n_v_heads * d.value_dim + d.pad;
                  const int64_t ab = 2 * d.n_v_heads + d.pad;
-                 float        *qkv = b.input((size_t)(rows * stride)), *gates = b.input((size_t)(rows * ab), Fill::Normal, 2);
-                 auto         *a_neg = b.array<float>((size_t)d.n_v_heads);
+                 float        *qkv = b.input((size_t)(rows * stride)),
+                       *gates = b.input((size_t)(rows * ab), Fill::Normal, 2);
+                 auto *a_neg = b.array<float>((size_t)d.n_v_heads);
                  for (int64_t h = 0; h < d.n_v_heads; h++) a_neg[h] = -std::exp(b.normal());
                  args->out = b.output((size_t)(rows * d.n_v_heads * d.value_dim));
-                 args->q = qkv, args->k = qkv + q_width, args->v = qkv + 2 * q_width, args->a = gates, args->b = gates + d.n_v_heads;
+                 args->q = qkv, args->k = qkv + q_width, args->v = qkv + 2 * q_width,
+                 args->a = gates, args->b = gates + d.n_v_heads;
                  args->a_neg = a_neg, args->dt_bias = b.input((size_t)d.n_v_heads);
                  auto *segments = recurrent_segments(b, spans, 1, state);
                  for (size_t s = 0; s < spans.size(); s++) clear_unused_lanes(segments[s].state, d);
-                 args->segments = segments, args->n_segments = (int64_t)spans.size(), args->n_k_heads = d.n_k_heads;
-                 args->n_v_heads = d.n_v_heads, args->key_dim = d.key_dim, args->value_dim = d.value_dim, args->qkv_stride = stride;
+                 args->segments = segments, args->n_segments = (int64_t)spans.size(),
+                 args->n_k_heads = d.n_k_heads;
+                 args->n_v_heads = d.n_v_heads, args->key_dim = d.key_dim,
+                 args->value_dim = d.value_dim, args->qkv_stride = stride;
                  args->ab_stride = ab, args->tiled_heads = d.tiled;
                  return args;
              },
@@ -107,7 +118,8 @@ std::vector<Case> recurrent_benches(weir_op op)
     switch (op) {
     case WEIR_OP_CONV1D: return { conv1d({ { 1, 0 } }, 6144, 4), conv1d({ { 512, 0 } }, 6144, 4) };
     case WEIR_OP_GATED_DELTA_RULE:
-        return { gated_delta_rule({ { 1, 0 } }, { 16, 16, 128, 128 }), gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128 }) };
+        return { gated_delta_rule({ { 1, 0 } }, { 16, 16, 128, 128 }),
+                 gated_delta_rule({ { 512, 0 } }, { 16, 16, 128, 128 }) };
     default: return {};
     }
 }

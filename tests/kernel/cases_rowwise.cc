@@ -9,18 +9,22 @@ namespace {
 Case embed(int64_t n_rows, int64_t dim, weir_dtype dtype, int64_t n_vocab = 50)
 {
     const weir_dtype_info info = weir_dtype_of(dtype);
-    return { label("embed", { n_rows, dim }) + "_" + info.name,
-             [=](Builder &b, bool) {
-                 auto        *args = b.one<weir_embed_args>();
-                 const size_t row = weir_row_bytes(dtype, dim);
-                 auto        *table = static_cast<uint8_t *>(b.bytes(row * (size_t)n_vocab, 2)); // file bytes: not aligned
-                 fill_weights(b, table, dtype, n_vocab * dim);
-                 auto *ids = b.array<int32_t>((size_t)n_rows);
-                 for (int64_t i = 0; i < n_rows; i++) ids[i] = i == 0 ? (int32_t)n_vocab - 1 : (int32_t)b.below((uint32_t)n_vocab);
-                 *args = { b.output((size_t)(n_rows * dim)), table, ids, n_rows, dim, n_vocab, dtype };
-                 return args;
-             },
-             { (double)(n_rows * dim) * 4 + (double)n_rows * (double)weir_row_bytes(dtype, dim), 0 } };
+    return {
+        label("embed", { n_rows, dim }) + "_" + info.name,
+        [=](Builder &b, bool) {
+            auto        *args = b.one<weir_embed_args>();
+            const size_t row = weir_row_bytes(dtype, dim);
+            auto        *table = static_cast<uint8_t *>(
+                b.bytes(row * (size_t)n_vocab, 2)); // file bytes: not aligned
+            fill_weights(b, table, dtype, n_vocab * dim);
+            auto *ids = b.array<int32_t>((size_t)n_rows);
+            for (int64_t i = 0; i < n_rows; i++)
+                ids[i] = i == 0 ? (int32_t)n_vocab - 1 : (int32_t)b.below((uint32_t)n_vocab);
+            *args = { b.output((size_t)(n_rows * dim)), table, ids, n_rows, dim, n_vocab, dtype };
+            return args;
+        },
+        { (double)(n_rows * dim) * 4 + (double)n_rows * (double)weir_row_bytes(dtype, dim), 0 }
+    };
 }
 
 struct Norm {
@@ -32,7 +36,8 @@ struct Norm {
 
 Case rmsnorm(Norm s)
 {
-    return { label("rmsnorm", { s.n_rows, s.n_groups, s.dim, s.pad }) + (s.add ? "_add" : "") + (s.alias ? "_alias" : "") + suffix(s.fill),
+    return { label("rmsnorm", { s.n_rows, s.n_groups, s.dim, s.pad }) + (s.add ? "_add" : "") +
+                 (s.alias ? "_alias" : "") + suffix(s.fill),
              [=](Builder &b, bool) {
                  auto         *args = b.one<weir_rmsnorm_args>();
                  const int64_t group = s.dim + s.pad, stride = s.n_groups * group + s.pad;
@@ -40,12 +45,17 @@ Case rmsnorm(Norm s)
                  args->src = b.inout(n, s.fill);
                  args->dst = s.alias ? args->src : b.output(n);
                  args->weight = b.input((size_t)s.dim);
-                 if (s.add) args->add = b.input((size_t)(s.n_rows * (s.dim + 3)), s.fill), args->add_stride = s.dim + 3;
-                 args->n_rows = s.n_rows, args->n_groups = s.n_groups, args->dim = s.dim, args->eps = s.eps;
-                 args->dst_stride = args->src_stride = stride, args->dst_group_stride = args->src_group_stride = group;
+                 if (s.add)
+                     args->add = b.input((size_t)(s.n_rows * (s.dim + 3)), s.fill),
+                     args->add_stride = s.dim + 3;
+                 args->n_rows = s.n_rows, args->n_groups = s.n_groups, args->dim = s.dim,
+                 args->eps = s.eps;
+                 args->dst_stride = args->src_stride = stride,
+                 args->dst_group_stride = args->src_group_stride = group;
                  return args;
              },
-             { (double)(s.n_rows * s.n_groups * s.dim) * (s.add ? 16 : 8), (double)(s.n_rows * s.n_groups * s.dim) * 4 } };
+             { (double)(s.n_rows * s.n_groups * s.dim) * (s.add ? 16 : 8),
+               (double)(s.n_rows * s.n_groups * s.dim) * 4 } };
 }
 
 Case gated_rmsnorm(int64_t n_rows, int64_t dim, bool alias, Fill fill = Fill::Normal)
@@ -55,31 +65,45 @@ Case gated_rmsnorm(int64_t n_rows, int64_t dim, bool alias, Fill fill = Fill::No
                  auto        *args = b.one<weir_gated_rmsnorm_args>();
                  const size_t n = (size_t)(n_rows * dim);
                  float       *src = alias ? b.inout(n, fill) : b.input(n, fill);
-                 *args = { alias ? src : b.output(n), src, b.input(n, Fill::Normal, 4), b.input((size_t)dim), n_rows, dim, 1e-6f };
+                 *args = { alias ? src : b.output(n),
+                           src,
+                           b.input(n, Fill::Normal, 4),
+                           b.input((size_t)dim),
+                           n_rows,
+                           dim,
+                           1e-6f };
                  return args;
              },
              { (double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12 } };
 }
 
-Case rope(int64_t n_rows, int64_t n_heads, int64_t rotary_dim, int64_t pad, weir_rope_pairing pairing, int32_t first = 0,
-          float magnitude = 1)
+Case rope(int64_t n_rows, int64_t n_heads, int64_t rotary_dim, int64_t pad,
+          weir_rope_pairing pairing, int32_t first = 0, float magnitude = 1)
 {
-    return {
-        label("rope", { n_rows, n_heads, rotary_dim, pad, first }) + (pairing == WEIR_ROPE_PAIRS ? "_pairs" : "_half"),
-        [=](Builder &b, bool) {
-            auto         *args = b.one<weir_rope_args>();
-            const int64_t head = rotary_dim + pad, stride = n_heads * head + pad;
-            auto         *positions = b.array<int32_t>((size_t)n_rows);
-            auto         *frequencies = b.array<float>((size_t)rotary_dim / 2);
-            for (int64_t t = 0; t < n_rows; t++) positions[t] = first + (int32_t)t;
-            for (int64_t i = 0; i < rotary_dim / 2; i++) frequencies[i] = powf(1e7f, -2.0f * (float)i / (float)rotary_dim);
-            *args = {
-                b.inout((size_t)(n_rows * stride)), positions, frequencies, n_rows, n_heads, rotary_dim, stride, head, magnitude, pairing
-            };
-            return args;
-        },
-        { (double)(n_rows * n_heads * rotary_dim) * 8, (double)(n_rows * n_heads * rotary_dim) * 3 }
-    };
+    return { label("rope", { n_rows, n_heads, rotary_dim, pad, first }) +
+                 (pairing == WEIR_ROPE_PAIRS ? "_pairs" : "_half"),
+             [=](Builder &b, bool) {
+                 auto         *args = b.one<weir_rope_args>();
+                 const int64_t head = rotary_dim + pad, stride = n_heads * head + pad;
+                 auto         *positions = b.array<int32_t>((size_t)n_rows);
+                 auto         *frequencies = b.array<float>((size_t)rotary_dim / 2);
+                 for (int64_t t = 0; t < n_rows; t++) positions[t] = first + (int32_t)t;
+                 for (int64_t i = 0; i < rotary_dim / 2; i++)
+                     frequencies[i] = powf(1e7f, -2.0f * (float)i / (float)rotary_dim);
+                 *args = { b.inout((size_t)(n_rows * stride)),
+                           positions,
+                           frequencies,
+                           n_rows,
+                           n_heads,
+                           rotary_dim,
+                           stride,
+                           head,
+                           magnitude,
+                           pairing };
+                 return args;
+             },
+             { (double)(n_rows * n_heads * rotary_dim) * 8,
+               (double)(n_rows * n_heads * rotary_dim) * 3 } };
 }
 
 enum class Alias { None, Gate, Up };
@@ -91,21 +115,23 @@ Case swiglu(int64_t n_rows, int64_t dim, int64_t pad, Alias alias, Fill fill = F
                  auto         *args = b.one<weir_swiglu_args>();
                  const int64_t stride = dim + pad;
                  const size_t  n = (size_t)(n_rows * stride);
-                 float        *gate = alias == Alias::Gate ? b.inout(n, fill, 3) : b.input(n, fill, 3);
-                 float        *up = alias == Alias::Up ? b.inout(n) : b.input(n);
-                 float        *dst = alias == Alias::Gate ? gate : alias == Alias::Up ? up : b.output(n);
+                 float *gate = alias == Alias::Gate ? b.inout(n, fill, 3) : b.input(n, fill, 3);
+                 float *up = alias == Alias::Up ? b.inout(n) : b.input(n);
+                 float *dst = alias == Alias::Gate ? gate : alias == Alias::Up ? up : b.output(n);
                  *args = { dst, gate, up, n_rows, dim, stride, stride, stride };
                  return args;
              },
              { (double)(n_rows * dim) * 12, (double)(n_rows * dim) * 12 } };
 }
 
-Case sigmoid_gate(int64_t n_rows, int64_t n_heads, int64_t dim, int64_t pad, Fill fill = Fill::Normal)
+Case sigmoid_gate(int64_t n_rows, int64_t n_heads, int64_t dim, int64_t pad,
+                  Fill fill = Fill::Normal)
 {
     return { label("sigmoid_gate", { n_rows, n_heads, dim, pad }) + suffix(fill),
              [=](Builder &b, bool) {
                  auto         *args = b.one<weir_sigmoid_gate_args>();
-                 const int64_t head = dim + pad, stride = n_heads * head, gate_head = 2 * dim + pad, gate = n_heads * gate_head + pad;
+                 const int64_t head = dim + pad, stride = n_heads * head, gate_head = 2 * dim + pad,
+                               gate = n_heads * gate_head + pad;
                  *args = { b.inout((size_t)(n_rows * stride)),
                            b.input((size_t)(n_rows * gate), fill, 4),
                            n_rows,
@@ -143,7 +169,8 @@ std::vector<Case> rowwise_cases(weir_op op)
 {
     switch (op) {
     case WEIR_OP_EMBED: {
-        std::vector<Case> cases = { embed(0, 64, WEIR_F32), embed(7, 33, WEIR_F32), embed(3, 100, WEIR_F16), embed(5, 257, WEIR_BF16) };
+        std::vector<Case> cases = { embed(0, 64, WEIR_F32), embed(7, 33, WEIR_F32),
+                                    embed(3, 100, WEIR_F16), embed(5, 257, WEIR_BF16) };
         for (const weir_dtype dtype : file_dtypes())
             if (weir_dtype_of(dtype).quantised) cases.push_back(embed(3, 512, dtype));
         return cases;
@@ -194,7 +221,9 @@ std::vector<Case> rowwise_cases(weir_op op)
                  sigmoid_gate(3, 3, 37, 2),
                  sigmoid_gate(2, 2, 128, 0, Fill::Large),
                  sigmoid_gate(2, 2, 128, 0, Fill::Zero) };
-    case WEIR_OP_ADD: return { add(0, 64, 0), add(1, 1, 0), add(5, 1024, 0), add(3, 1023, 2), add(2, 77, 1, Fill::Mixed) };
+    case WEIR_OP_ADD:
+        return { add(0, 64, 0), add(1, 1, 0), add(5, 1024, 0), add(3, 1023, 2),
+                 add(2, 77, 1, Fill::Mixed) };
     default: return {};
     }
 }
@@ -209,7 +238,9 @@ std::vector<Case> rowwise_benches(weir_op op)
             cases.push_back(rmsnorm({ rows, 8, 256, 0, false, true }));
             break;
         case WEIR_OP_GATED_RMSNORM: cases.push_back(gated_rmsnorm(rows * 16, 128, true)); break;
-        case WEIR_OP_ROPE: cases.push_back(rope(rows, 8, 64, 192, WEIR_ROPE_HALF_SPLIT, 5000)); break;
+        case WEIR_OP_ROPE:
+            cases.push_back(rope(rows, 8, 64, 192, WEIR_ROPE_HALF_SPLIT, 5000));
+            break;
         case WEIR_OP_SWIGLU: cases.push_back(swiglu(rows, 3584, 0, Alias::Gate)); break;
         case WEIR_OP_SIGMOID_GATE: cases.push_back(sigmoid_gate(rows, 8, 256, 0)); break;
         case WEIR_OP_ADD: cases.push_back(add(rows, 1024, 0)); break;

@@ -21,16 +21,15 @@ namespace weir_test {
 namespace {
 
 struct Device {
-    std::string                                                     name;
-    std::vector<const weir_kernel *>                                rows;
-    weir_caps                                                       caps = {};
-    weir_kernel_context                                             context = {};
-    int                                                             n_teams = 2;
-    Allocator                                                       allocator = host_allocator();
-    std::function<weir_status()>                                    synchronize = [] { return WEIR_OK; };
-    std::function<void(void *dst, const void *src, size_t n_bytes)> copy = [](void *dst, const void *src, size_t n) {
-        std::memcpy(dst, src, n);
-    };
+    std::string                      name;
+    std::vector<const weir_kernel *> rows;
+    weir_caps                        caps = {};
+    weir_kernel_context              context = {};
+    int                              n_teams = 2;
+    Allocator                        allocator = host_allocator();
+    std::function<weir_status()>     synchronize = [] { return WEIR_OK; };
+    std::function<void(void *dst, const void *src, size_t n_bytes)> copy =
+        [](void *dst, const void *src, size_t n) { std::memcpy(dst, src, n); };
 };
 
 Device linked_device()
@@ -68,12 +67,18 @@ Device plugin_device(const char *path)
         std::exit(2);
     }
     device.synchronize = [plugin] { return plugin->synchronize(0, nullptr, 0); };
-    device.copy = [plugin](void *dst, const void *src, size_t n) { (void)plugin->copy(0, dst, src, n, nullptr, 0); };
-    device.allocator = { [plugin](size_t n) {
-                            void *memory = nullptr;
-                            return plugin->alloc(&memory, 0, WEIR_GPU_MEMORY_SHARED, n, nullptr, 0) == WEIR_OK ? memory : nullptr;
-                        },
-                         [plugin](void *memory) { plugin->free(0, WEIR_GPU_MEMORY_SHARED, memory); } };
+    device.copy = [plugin](void *dst, const void *src, size_t n) {
+        (void)plugin->copy(0, dst, src, n, nullptr, 0);
+    };
+    device.allocator = {
+        [plugin](size_t n) {
+            void *memory = nullptr;
+            return plugin->alloc(&memory, 0, WEIR_GPU_MEMORY_SHARED, n, nullptr, 0) == WEIR_OK
+                       ? memory
+                       : nullptr;
+        },
+        [plugin](void *memory) { plugin->free(0, WEIR_GPU_MEMORY_SHARED, memory); }
+    };
     return device;
 }
 
@@ -88,13 +93,17 @@ struct Scratch { // freed with the builder's memory
     }
 };
 
-weir_status run(const Device &device, const weir_kernel *row, const weir_kernel_context &context, const void *args)
+weir_status run(const Device &device, const weir_kernel *row, const weir_kernel_context &context,
+                const void *args)
 {
     const weir_status status = row->run(&context, args), ended = device.synchronize();
     return status != WEIR_OK ? status : ended;
 }
 
-bool holds(const std::string &text, const char *part) { return !part || text.find(part) != std::string::npos; }
+bool holds(const std::string &text, const char *part)
+{
+    return !part || text.find(part) != std::string::npos;
+}
 
 const Builder &expected(const Case &test_case, weir_op op)
 {
@@ -108,7 +117,8 @@ const Builder &expected(const Case &test_case, weir_op op)
         const weir_kernel *reference = reference_kernel(op);
         context.scratch_bytes = reference->scratch ? reference->scratch(args) : 0;
         if (context.scratch_bytes > 0) context.scratch = slot->bytes(context.scratch_bytes);
-        if (reference->run(&context, args) != WEIR_OK) std::printf("ref failed on %s\n", test_case.name.c_str());
+        if (reference->run(&context, args) != WEIR_OK)
+            std::printf("ref failed on %s\n", test_case.name.c_str());
     }
     return *slot;
 }
@@ -130,12 +140,19 @@ int check(const Device &device, const char *row_part, const char *case_part)
             if (row->reject && row->reject(&device.caps, args)) continue;
             const Scratch     scratch(device, row, args, b);
             const weir_status status = run(device, row, scratch.context, args);
-            std::string why = status == WEIR_OK ? difference(expected(test_case, row->op), b, row->atol, row->rtol) : "returned an error";
+            std::string       why = status == WEIR_OK ? difference(expected(test_case, row->op), b,
+                                                                   row->atol, row->rtol)
+                                                      : "returned an error";
             if (why.empty() && !b.guards_intact()) why = "wrote outside its arrays";
-            if (!why.empty()) std::printf("FAIL %s, %s: %s\n", row->name, test_case.name.c_str(), why.c_str()), row_failed++;
+            if (!why.empty())
+                std::printf("FAIL %s, %s: %s\n", row->name, test_case.name.c_str(), why.c_str()),
+                    row_failed++;
             row_ran++;
         }
-        std::printf("%-36s %3d cases%s\n", row->name, row_ran, row_failed ? ", FAILED" : row_ran ? "" : ", NONE ACCEPTED");
+        std::printf("%-36s %3d cases%s\n", row->name, row_ran,
+                    row_failed ? ", FAILED"
+                    : row_ran  ? ""
+                               : ", NONE ACCEPTED");
         ran += row_ran, failed += row_failed + (row_ran == 0 && !case_part);
     }
     std::printf("%s: %d cases, %d failed\n", device.name.c_str(), ran, failed);
@@ -154,7 +171,9 @@ int bench(const Device &device, const char *row_part, const char *case_part)
     std::printf("%-36s %-60s %10s %9s %10s\n", "row", "case", "best us", "GB/s", "GFLOP/s");
     for (const weir_kernel *row : device.rows)
         for (const Case &test_case : bench_cases(row->op)) {
-            if (!holds(row->name, row_part) || !holds(test_case.name, case_part) || holds(row->name, "cublaslt.")) continue;
+            if (!holds(row->name, row_part) || !holds(test_case.name, case_part) ||
+                holds(row->name, "cublaslt."))
+                continue;
             Builder     b(test_case.name, device.allocator);
             const void *args = test_case.build(b, false);
             if (row->reject && row->reject(&device.caps, args)) continue;
@@ -165,8 +184,9 @@ int bench(const Device &device, const char *row_part, const char *case_part)
                 if (i > 0) best = std::min(best, t);
                 spent += t;
             }
-            std::printf("%-36s %-60s %10.1f %9.1f %10.1f\n", row->name, test_case.name.c_str(), best * 1e6,
-                        test_case.work.bytes / best * 1e-9, test_case.work.flops / best * 1e-9);
+            std::printf("%-36s %-60s %10.1f %9.1f %10.1f\n", row->name, test_case.name.c_str(),
+                        best * 1e6, test_case.work.bytes / best * 1e-9,
+                        test_case.work.flops / best * 1e-9);
             std::fflush(stdout);
         }
     return 0;
@@ -194,7 +214,8 @@ int main(int argc, char **argv)
         else
             plugin = argv[i];
     }
-    weir_test::Device device = plugin ? weir_test::plugin_device(plugin) : weir_test::linked_device();
+    weir_test::Device device =
+        plugin ? weir_test::plugin_device(plugin) : weir_test::linked_device();
     device.n_teams = teams;
     if (capability > 0) device.caps.cuda_capability = capability;
     return timed ? weir_test::bench(device, row, part) : weir_test::check(device, row, part);

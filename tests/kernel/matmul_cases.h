@@ -18,4 +18,4 @@ inline std::vector<Case> bench_cases(weir_op op, weir_stream *stream)
     return op == WEIR_OP_MATMUL ? matmul_benches(stream) : bench_cases(op);
 }
 
-}  // namespace weir_test
+} // namespace weir_test

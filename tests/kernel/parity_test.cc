@@ -62,7 +62,8 @@ const Builder &expected(const Case &test_case, weir_op op, const std::string &pa
         const char *reject = weir_kernel_reject(stream.stream, reference, args);
         EXPECT_EQ(reject, nullptr) << reference->name << " must accept everything: " << reject;
         EXPECT_EQ(weir_kernel_run(stream.stream, reference, args), WEIR_OK) << test_case.name;
-        EXPECT_TRUE(slot->guards_intact()) << reference->name << " wrote outside, " << test_case.name;
+        EXPECT_TRUE(slot->guards_intact())
+            << reference->name << " wrote outside, " << test_case.name;
     }
     return *slot;
 }
@@ -91,8 +92,10 @@ TEST_P(Parity, EveryCaseAgreesWithRef)
             continue;
         }
         ASSERT_EQ(weir_kernel_run(stream.stream, row, args), WEIR_OK) << test_case.name;
-        EXPECT_EQ(difference(expected(test_case, row->op), b, row->atol, row->rtol), "") << row->name << ", " << test_case.name;
-        EXPECT_TRUE(b.guards_intact()) << row->name << " wrote outside its arrays, " << test_case.name;
+        EXPECT_EQ(difference(expected(test_case, row->op), b, row->atol, row->rtol), "")
+            << row->name << ", " << test_case.name;
+        EXPECT_TRUE(b.guards_intact())
+            << row->name << " wrote outside its arrays, " << test_case.name;
         ran++;
     }
     if (ran == 0 && !lacking.empty()) GTEST_SKIP() << row->name << ": " << lacking;
@@ -149,14 +152,18 @@ TEST_P(ForcedIsa, DispatchRunsEveryCase)
         for (const Case &test_case : parity_cases((weir_op)op, stream.stream)) {
             Builder            b(test_case.name);
             const void        *args = test_case.build(b, false);
-            const weir_kernel *row = weir_kernel_pick(stream.stream, (weir_op)op, args, nullptr, nullptr);
+            const weir_kernel *row =
+                weir_kernel_pick(stream.stream, (weir_op)op, args, nullptr, nullptr);
             ASSERT_NE(row, nullptr) << test_case.name;
             ASSERT_EQ(weir_kernel_run(stream.stream, row, args), WEIR_OK) << test_case.name;
-            EXPECT_EQ(difference(expected(test_case, (weir_op)op, GetParam()), b, row->atol, row->rtol), "")
+            EXPECT_EQ(
+                difference(expected(test_case, (weir_op)op, GetParam()), b, row->atol, row->rtol),
+                "")
                 << row->name << ", " << test_case.name;
         }
 }
-INSTANTIATE_TEST_SUITE_P(Levels, ForcedIsa, testing::Values("v2", "v3", "v4"), [](const auto &info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Levels, ForcedIsa, testing::Values("v2", "v3", "v4"),
+                         [](const auto &info) { return std::string(info.param); });
 
-}  // namespace
-}  // namespace weir_test
+} // namespace
+} // namespace weir_test

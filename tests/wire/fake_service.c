@@ -70,12 +70,16 @@ static uint64_t mix(uint64_t x)
     return x ^ (x >> 31);
 }
 static double   unit(uint64_t x) { return (double)(x >> 11) * 0x1p-53; }
-static uint64_t step_state(uint64_t state, int32_t token) { return mix(state ^ (uint64_t)(uint32_t)token * 0x100000001b3u); }
+static uint64_t step_state(uint64_t state, int32_t token)
+{
+    return mix(state ^ (uint64_t)(uint32_t)token * 0x100000001b3u);
+}
 
 static void fill_logits(const weir_service *s, uint64_t state)
 {
     for (int32_t i = 0; i < s->info.n_valid_vocab; i++)
-        s->logits[i] = (float)(6.0 * unit(mix(state + (uint64_t)i))) + (s->printable[i] ? 3.0f : 0.0f);
+        s->logits[i] =
+            (float)(6.0 * unit(mix(state + (uint64_t)i))) + (s->printable[i] ? 3.0f : 0.0f);
 }
 
 static double log_sum(const weir_service *s)
@@ -100,13 +104,16 @@ static void sort_ids(weir_service *s)
     qsort(s->order, (size_t)s->info.n_valid_vocab, sizeof *s->order, descending);
 }
 
-static int32_t fill_scores(weir_service *s, const weir_request *r, int32_t token, weir_event *event, weir_logprob top[WEIR_TOP_LOGPROBS])
+static int32_t fill_scores(weir_service *s, const weir_request *r, int32_t token, weir_event *event,
+                           weir_logprob top[WEIR_TOP_LOGPROBS])
 {
     const double total = log_sum(s);
-    event->logprob = (weir_logprob){ .id = token, .logprob = (float)((double)s->logits[token] - total) };
+    event->logprob =
+        (weir_logprob){ .id = token, .logprob = (float)((double)s->logits[token] - total) };
     if (r->n_top_logprobs > 0) sort_ids(s);
     for (int32_t i = 0; i < r->n_top_logprobs; i++)
-        top[i] = (weir_logprob){ .id = s->order[i], .logprob = (float)((double)s->logits[s->order[i]] - total) };
+        top[i] = (weir_logprob){ .id = s->order[i],
+                                 .logprob = (float)((double)s->logits[s->order[i]] - total) };
     event->top = top;
     event->n_top = r->n_top_logprobs;
     return token;
@@ -126,10 +133,12 @@ static void adjust_logits(weir_service *s, const weir_job *job, const sequence *
     const weir_sampling *const p = &job->request.sampling;
     for (size_t i = 0; i < p->n_bias; i++) s->logits[p->bias[i].id] += p->bias[i].bias;
     for (int32_t i = 0; i < s->info.n_valid_vocab; i++) {
-        if (q->seen[i] > 0) s->logits[i] -= p->presence_penalty + p->frequency_penalty * (float)q->seen[i];
+        if (q->seen[i] > 0)
+            s->logits[i] -= p->presence_penalty + p->frequency_penalty * (float)q->seen[i];
         if (q->seen[i] > 0 && p->repetition_penalty != 1)
             s->logits[i] *= s->logits[i] > 0 ? 1 / p->repetition_penalty : p->repetition_penalty;
-        if ((job->request.ignore_eos || q->n_answer < job->request.min_tokens) && is_stop(s, i)) s->logits[i] = -INFINITY;
+        if ((job->request.ignore_eos || q->n_answer < job->request.min_tokens) && is_stop(s, i))
+            s->logits[i] = -INFINITY;
     }
 }
 
@@ -138,10 +147,11 @@ static int32_t draw(weir_service *s, const weir_job *job, int32_t choice, const 
     const weir_sampling *const p = &job->request.sampling;
     sort_ids(s);
     if (p->temperature <= 0) return s->order[0];
-    int32_t      n = p->top_k > 0 && p->top_k < s->info.n_valid_vocab ? p->top_k : s->info.n_valid_vocab;
+    int32_t n = p->top_k > 0 && p->top_k < s->info.n_valid_vocab ? p->top_k : s->info.n_valid_vocab;
     const double best = (double)s->logits[s->order[0]] / (double)p->temperature;
     double       total = 0, kept = 0;
-    for (int32_t i = 0; i < n; i++) total += exp((double)s->logits[s->order[i]] / (double)p->temperature - best);
+    for (int32_t i = 0; i < n; i++)
+        total += exp((double)s->logits[s->order[i]] / (double)p->temperature - best);
     int32_t k = 0;
     for (; k < n && kept < (double)p->top_p * total; k++) {
         const double w = exp((double)s->logits[s->order[k]] / (double)p->temperature - best);
@@ -158,7 +168,10 @@ static int32_t draw(weir_service *s, const weir_job *job, int32_t choice, const 
 
 /* ---- prefix cache ----------------------------------------------------------------------------------------------------- */
 
-static bool same_salt(const char *a, const char *b) { return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0); }
+static bool same_salt(const char *a, const char *b)
+{
+    return (a == NULL) == (b == NULL) && (a == NULL || strcmp(a, b) == 0);
+}
 
 static int32_t cached_prefix(const weir_service *s, const weir_job *job)
 {
@@ -166,7 +179,8 @@ static int32_t cached_prefix(const weir_service *s, const weir_job *job)
     for (size_t e = 0; e < CACHE_ENTRIES && job->request.cache_prompt; e++) {
         const cache_entry *const c = &s->cache[e];
         int32_t                  n = 0;
-        while (c->ids != NULL && same_salt(c->salt, job->salt) && n < c->n && n < job->request.n_prompt - 1 && c->ids[n] == job->prompt[n])
+        while (c->ids != NULL && same_salt(c->salt, job->salt) && n < c->n &&
+               n < job->request.n_prompt - 1 && c->ids[n] == job->prompt[n])
             n++;
         if (n > best) best = n;
     }
@@ -186,7 +200,10 @@ static void remember(weir_service *s, const weir_job *job)
 
 /* ---- events -------------------------------------------------------------------------------------------------------------- */
 
-static bool emit(weir_job *job, weir_event event) { return job->request.callback(job->request.user, &event); }
+static bool emit(weir_job *job, weir_event event)
+{
+    return job->request.callback(job->request.user, &event);
+}
 
 static void finish_job(weir_service *s, weir_job *job, weir_status status)
 {
@@ -196,7 +213,8 @@ static void finish_job(weir_service *s, weir_job *job, weir_status status)
     job->usage.n_rows = job->n_prefilled + job->usage.n_answer;
     job->usage.kv_bytes = job->usage.n_rows * s->info.kv_bytes_per_token;
     job->usage.queue_ns = (job->admit_ns != 0 ? job->admit_ns : now_ns) - job->submit_ns;
-    job->usage.prefill_ns = (job->first_ns != 0 ? job->first_ns : now_ns) - (job->admit_ns != 0 ? job->admit_ns : now_ns);
+    job->usage.prefill_ns = (job->first_ns != 0 ? job->first_ns : now_ns) -
+                            (job->admit_ns != 0 ? job->admit_ns : now_ns);
     job->usage.decode_ns = job->first_ns != 0 ? now_ns - job->first_ns : 0;
     job->usage.first_token_ns = job->first_ns != 0 ? job->first_ns - job->submit_ns : 0;
     emit(job, (weir_event){ .type = WEIR_EVENT_DONE,
@@ -219,7 +237,8 @@ static void prefill(weir_service *s, weir_job *job)
 {
     weir_logprob top[WEIR_TOP_LOGPROBS];
     const bool   scores = job->request.want_prompt_logprobs;
-    for (int32_t n = 0; n < CHUNK_TOKENS && job->n_prefilled < job->request.n_prompt; n++, job->n_prefilled++) {
+    for (int32_t n = 0; n < CHUNK_TOKENS && job->n_prefilled < job->request.n_prompt;
+         n++, job->n_prefilled++) {
         const int32_t token = job->prompt[job->n_prefilled];
         if (scores && job->n_prefilled > 0) {
             weir_event event = { .type = WEIR_EVENT_PROMPT, .token = token };
@@ -296,7 +315,9 @@ static void admit(weir_service *s, weir_job *job)
     job->n_cached = job->request.want_prompt_logprobs ? 0 : cached_prefix(s, job);
     for (int32_t i = 0; i < job->n_cached; i++) job->state = step_state(job->state, job->prompt[i]);
     job->n_prefilled = job->n_cached;
-    emit(job, (weir_event){ .type = WEIR_EVENT_ADMITTED, .usage = { .n_prompt = job->request.n_prompt, .n_cached = job->n_cached } });
+    emit(job,
+         (weir_event){ .type = WEIR_EVENT_ADMITTED,
+                       .usage = { .n_prompt = job->request.n_prompt, .n_cached = job->n_cached } });
 }
 
 /* Lock held. Cancelled jobs leave the queue at once, wherever they stand. */
@@ -304,7 +325,8 @@ static weir_job *next_from_queue(weir_service *s)
 {
     for (weir_job **at = &s->queue; *at != NULL; at = &(*at)->next) {
         weir_job *const job = *at;
-        const bool      fits = job == s->queue && s->stats.running + job->request.n_choices <= s->options.n_slots;
+        const bool      fits =
+            job == s->queue && s->stats.running + job->request.n_choices <= s->options.n_slots;
         if (!fits && !atomic_load(&job->cancelled)) continue;
         *at = job->next;
         s->stats.waiting--;
@@ -336,7 +358,8 @@ static void *engine(void *argument)
     weir_service *const s = argument;
     for (;;) {
         (void)pthread_mutex_lock(&s->lock);
-        while (s->queue == NULL && s->running == NULL && !s->stop) (void)pthread_cond_wait(&s->changed, &s->lock);
+        while (s->queue == NULL && s->running == NULL && !s->stop)
+            (void)pthread_cond_wait(&s->changed, &s->lock);
         const bool stop = s->stop && s->queue == NULL && s->running == NULL;
         (void)pthread_mutex_unlock(&s->lock);
         if (stop) return NULL;
@@ -377,7 +400,8 @@ static bool copy_request(weir_job *job, const weir_request *r, int32_t n_vocab)
     job->salt = r->cache_salt != NULL ? strdup(r->cache_salt) : NULL;
     if (job->prompt == NULL || job->bias == NULL) return false;
     memcpy(job->prompt, r->prompt, (size_t)r->n_prompt * sizeof *job->prompt);
-    if (r->sampling.n_bias > 0) memcpy(job->bias, r->sampling.bias, r->sampling.n_bias * sizeof *job->bias);
+    if (r->sampling.n_bias > 0)
+        memcpy(job->bias, r->sampling.bias, r->sampling.n_bias * sizeof *job->bias);
     job->request.sampling.bias = job->bias;
     for (int32_t i = 0; i < r->n_choices; i++) {
         job->choice[i].seen = calloc((size_t)n_vocab, sizeof *job->choice[i].seen);
@@ -386,9 +410,11 @@ static bool copy_request(weir_job *job, const weir_request *r, int32_t n_vocab)
     return true;
 }
 
-weir_status weir_service_submit(weir_service *s, weir_job **out, const weir_request *request, weir_error *error)
+weir_status weir_service_submit(weir_service *s, weir_job **out, const weir_request *request,
+                                weir_error *error)
 {
-    if (request->n_prompt < 1 || request->n_choices < 1 || request->n_choices > s->options.n_slots || request->n_choices > CHOICES)
+    if (request->n_prompt < 1 || request->n_choices < 1 ||
+        request->n_choices > s->options.n_slots || request->n_choices > CHOICES)
         return weir_error_set(error, WEIR_EINVAL, "bad numbers in a request");
     weir_job *const job = calloc(1, sizeof *job);
     if (job == NULL || !copy_request(job, request, s->info.n_vocab)) {
@@ -430,7 +456,10 @@ void weir_job_release(weir_job *job)
 
 weir_service_info *weir_fake_service_info(weir_service *service) { return &service->info; }
 
-const weir_service_info *weir_service_info_of(const weir_service *service) { return &service->info; }
+const weir_service_info *weir_service_info_of(const weir_service *service)
+{
+    return &service->info;
+}
 
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out)
 {
@@ -473,7 +502,8 @@ static bool is_printable(const weir_tokenizer *tokenizer, int32_t id)
     return n > 0 && !special;
 }
 
-weir_status weir_fake_service_open(weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options)
+weir_status weir_fake_service_open(weir_service **out, const weir_tokenizer *tokenizer,
+                                   const weir_fake_options *options)
 {
     const int32_t       n_vocab = (int32_t)weir_tokenizer_size(tokenizer);
     weir_service *const s = calloc(1, sizeof *s);

@@ -10,11 +10,13 @@ extern "C" {
 
 typedef struct weir_fake_options {
     int32_t n_slots, window;
-    int64_t step_us;       /* one step: a token for each running sequence */
-    int64_t fail_after;    /* tokens after which a job fails; 0: never */
+    int64_t step_us; /* one step: a token for each running sequence */
+    int64_t fail_after; /* tokens after which a job fails; 0: never */
 } weir_fake_options;
 
-WEIR_MUST_CHECK weir_status weir_fake_service_open(weir_service **out, const weir_tokenizer *tokenizer, const weir_fake_options *options);
+WEIR_MUST_CHECK weir_status weir_fake_service_open(weir_service           **out,
+                                                   const weir_tokenizer    *tokenizer,
+                                                   const weir_fake_options *options);
 /* What the service says of itself; may be changed before the first request. */
 weir_service_info *weir_fake_service_info(weir_service *service);
 void               weir_fake_service_close(weir_service *service); /* all jobs were released */

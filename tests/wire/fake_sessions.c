@@ -38,7 +38,8 @@ static bool ends_with(const char *name, const char *ending)
 static weir_status meaning_of(const char *name, weir_error *error)
 {
     if (ends_with(name, "damaged")) return weir_error_set(error, WEIR_EFORMAT, "%s: damaged", name);
-    if (ends_with(name, "busy")) return weir_error_set(error, WEIR_ECANCELED, "another session is being saved");
+    if (ends_with(name, "busy"))
+        return weir_error_set(error, WEIR_ECANCELED, "another session is being saved");
     if (ends_with(name, "full")) return weir_error_set(error, WEIR_EFULL, "no room");
     if (ends_with(name, "disk")) return weir_error_set(error, WEIR_EIO, "%s: cannot write", name);
     return WEIR_OK;
@@ -51,10 +52,12 @@ static weir_session_info *find(weir_sessions *s, const char *name)
     return NULL;
 }
 
-weir_status weir_sessions_save(weir_sessions *s, const weir_session_wish *wish, weir_session_result *result, weir_error *error)
+weir_status weir_sessions_save(weir_sessions *s, const weir_session_wish *wish,
+                               weir_session_result *result, weir_error *error)
 {
     WEIR_TRY(meaning_of(wish->name, error));
-    if (wish->tokens == NULL) return weir_error_set(error, WEIR_ENOTFOUND, "no request has named a text so");
+    if (wish->tokens == NULL)
+        return weir_error_set(error, WEIR_ENOTFOUND, "no request has named a text so");
     pthread_mutex_lock(&s->lock);
     weir_session_info *info = find(s, wish->name);
     if (info == NULL && s->n < SESSIONS) info = &s->saved[s->n++];
@@ -63,22 +66,29 @@ weir_status weir_sessions_save(weir_sessions *s, const weir_session_wish *wish, 
         (void)snprintf(info->name, sizeof info->name, "%s", wish->name);
     }
     pthread_mutex_unlock(&s->lock);
-    *result = (weir_session_result){ .n_tokens = wish->n_tokens, .n_bytes = 1000, .time_ns = 1000000 };
+    *result =
+        (weir_session_result){ .n_tokens = wish->n_tokens, .n_bytes = 1000, .time_ns = 1000000 };
     return info != NULL ? WEIR_OK : weir_error_set(error, WEIR_EFULL, "no room");
 }
 
-weir_status weir_sessions_restore(weir_sessions *s, const char *name, weir_session_result *result, weir_error *error)
+weir_status weir_sessions_restore(weir_sessions *s, const char *name, weir_session_result *result,
+                                  weir_error *error)
 {
     WEIR_TRY(meaning_of(name, error));
     pthread_mutex_lock(&s->lock);
     const weir_session_info *const info = find(s, name);
-    if (info != NULL) *result = (weir_session_result){ .n_tokens = info->n_tokens, .n_bytes = info->n_bytes, .time_ns = 2000000 };
+    if (info != NULL)
+        *result = (weir_session_result){ .n_tokens = info->n_tokens,
+                                         .n_bytes = info->n_bytes,
+                                         .time_ns = 2000000 };
     pthread_mutex_unlock(&s->lock);
-    return info != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
+    return info != NULL ? WEIR_OK
+                        : weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
 }
 
 /* Automatic files are no matter of the wire. */
-void weir_sessions_recall(weir_sessions *s, const int32_t *tokens, int32_t n_tokens, const char *salt)
+void weir_sessions_recall(weir_sessions *s, const int32_t *tokens, int32_t n_tokens,
+                          const char *salt)
 {
     (void)s, (void)tokens, (void)n_tokens, (void)salt;
 }
@@ -96,10 +106,12 @@ weir_status weir_sessions_delete(weir_sessions *s, const char *name, weir_error 
     weir_session_info *const info = find(s, name);
     if (info != NULL) *info = s->saved[--s->n];
     pthread_mutex_unlock(&s->lock);
-    return info != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
+    return info != NULL ? WEIR_OK
+                        : weir_error_set(error, WEIR_ENOTFOUND, "there is no session %s", name);
 }
 
-weir_status weir_sessions_list(weir_sessions *s, weir_session_info **out, size_t *n, weir_error *error)
+weir_status weir_sessions_list(weir_sessions *s, weir_session_info **out, size_t *n,
+                               weir_error *error)
 {
     pthread_mutex_lock(&s->lock);
     *n = s->n;
@@ -110,22 +122,28 @@ weir_status weir_sessions_list(weir_sessions *s, weir_session_info **out, size_t
 }
 
 /* There are no states on the wire: the fake has no memory that one could hold. */
-static weir_status no_states(weir_error *error) { return weir_error_set(error, WEIR_EUNSUPPORTED, "the fake service has no states"); }
+static weir_status no_states(weir_error *error)
+{
+    return weir_error_set(error, WEIR_EUNSUPPORTED, "the fake service has no states");
+}
 
-weir_status weir_sessions_write_state(weir_sessions *s, const weir_session_wish *wish, const weir_state_wish *state, const char *path,
+weir_status weir_sessions_write_state(weir_sessions *s, const weir_session_wish *wish,
+                                      const weir_state_wish *state, const char *path,
                                       weir_session_result *result, weir_error *error)
 {
     (void)s, (void)wish, (void)state, (void)path, (void)result;
     return no_states(error);
 }
 
-weir_status weir_sessions_read(weir_sessions *s, const char *path, const char *salt, weir_session_result *result, weir_error *error)
+weir_status weir_sessions_read(weir_sessions *s, const char *path, const char *salt,
+                               weir_session_result *result, weir_error *error)
 {
     (void)s, (void)path, (void)salt, (void)result;
     return no_states(error);
 }
 
-weir_status weir_sessions_merge(const weir_sessions *s, const weir_merge_wish *wish, const char *path, weir_state_merged *merged,
+weir_status weir_sessions_merge(const weir_sessions *s, const weir_merge_wish *wish,
+                                const char *path, weir_state_merged *merged,
                                 weir_session_result *result, weir_error *error)
 {
     (void)s, (void)wish, (void)path, (void)merged, (void)result;

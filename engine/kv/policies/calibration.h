@@ -12,12 +12,14 @@ struct weir_calibration {
     bool     is_after_norm, is_interleaved;
     size_t   bytes;
     float   *budget_scale; /* [layers] */
-    float   *frequencies;  /* [bands] */
-    float   *heads; /* [layers, heads, 3 * bands + head_dim - rotary_dim]: re, im, length, plain; the last part with has_identity */
+    float   *frequencies; /* [bands] */
+    float *
+        heads; /* [layers, heads, 3 * bands + head_dim - rotary_dim]: re, im, length, plain; the last part with has_identity */
 };
 
 /* All numbers 0, sizes set from `sizes`. EINVAL when they have no size that fits, ENOMEM. */
-WEIR_MUST_CHECK weir_status calibration_take(weir_calibration **out, const weir_calibration *sizes, weir_error *error);
-float                      *calibration_head(const weir_calibration *calibration, int64_t layer, int64_t query_head);
+WEIR_MUST_CHECK weir_status calibration_take(weir_calibration **out, const weir_calibration *sizes,
+                                             weir_error *error);
+float *calibration_head(const weir_calibration *calibration, int64_t layer, int64_t query_head);
 /* NULL, or what is wrong with the numbers. */
 const char *calibration_reject(const weir_calibration *calibration);

@@ -3,9 +3,12 @@
 
 static const policy_default defaults[] = { { NULL, NULL } };
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     (void)out, (void)options, (void)shape;
 }
 
-const weir_policy_ops policy_full = { .name = "full", .summary = "keeps every row", .defaults = defaults, .layout = layout };
+const weir_policy_ops policy_full = {
+    .name = "full", .summary = "keeps every row", .defaults = defaults, .layout = layout
+};

@@ -10,7 +10,8 @@
 
 enum { SUM, FIRST_POSITION };
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     (void)shape;
     out->needs = WEIR_POLICY_MASS;
@@ -23,7 +24,8 @@ static int64_t n_members(const weir_policy *policy) /* query heads of a set */
     return policy->layout.is_per_layer ? policy->shape.n_heads : policy_group(policy);
 }
 
-static void observe(const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o)
+static void observe(const weir_policy *policy, weir_policy_state *state,
+                    const weir_policy_observation *o)
 {
     const float decay = (float)policy->options.decay;
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
@@ -36,7 +38,8 @@ static void observe(const weir_policy *policy, weir_policy_state *state, const w
         }
         if (!policy->options.normalise) continue;
         float *const positions = policy_values(policy, state, o->layer, set, FIRST_POSITION);
-        for (int64_t i = 0; i < o->n_queries; i++) positions[n - o->n_queries + i] = (float)(o->first_position + i);
+        for (int64_t i = 0; i < o->n_queries; i++)
+            positions[n - o->n_queries + i] = (float)(o->first_position + i);
     }
 }
 
@@ -47,9 +50,11 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
     const float *const sums = policy_values(policy, call->state, at->layer, at->head, SUM);
     for (int64_t j = 0; j < at->n; j++) scores[j] = sums[j];
     if (!policy->options.normalise) return WEIR_OK;
-    const float *const positions = policy_values(policy, call->state, at->layer, at->head, FIRST_POSITION);
-    const float        members = (float)n_members(policy);
-    for (int64_t j = 0; j < at->n; j++) scores[j] /= members * ((float)call->rows->next_position - positions[j]);
+    const float *const positions =
+        policy_values(policy, call->state, at->layer, at->head, FIRST_POSITION);
+    const float members = (float)n_members(policy);
+    for (int64_t j = 0; j < at->n; j++)
+        scores[j] /= members * ((float)call->rows->next_position - positions[j]);
     return WEIR_OK;
 }
 
@@ -58,16 +63,21 @@ static const policy_default defaults_of_h2o[] = {
     { "scope", "layer" }, { "normalise", "false" }, { "decay", "1" }, { NULL, NULL },
 };
 const weir_policy_ops policy_h2o = { .name = "h2o",
-                                     .summary = "rows that got the most attention, sinks and recent ones",
+                                     .summary =
+                                         "rows that got the most attention, sinks and recent ones",
                                      .defaults = defaults_of_h2o,
                                      .layout = layout,
                                      .observe = observe,
                                      .score = score };
 
-static const policy_default defaults_of_observed[] = { { "scope", "kv_head" }, { "normalise", "true" }, { "decay", "1" }, { NULL, NULL } };
-const weir_policy_ops       policy_observed = { .name = "observed",
-                                                .summary = "rows that got the most attention from each query that saw them",
-                                                .defaults = defaults_of_observed,
-                                                .layout = layout,
-                                                .observe = observe,
-                                                .score = score };
+static const policy_default defaults_of_observed[] = {
+    { "scope", "kv_head" }, { "normalise", "true" }, { "decay", "1" }, { NULL, NULL }
+};
+const weir_policy_ops policy_observed = {
+    .name = "observed",
+    .summary = "rows that got the most attention from each query that saw them",
+    .defaults = defaults_of_observed,
+    .layout = layout,
+    .observe = observe,
+    .score = score
+};

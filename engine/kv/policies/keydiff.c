@@ -12,13 +12,19 @@ static size_t keys_bytes(const weir_policy_shape *shape, int64_t n)
     return policy_scratch_size((size_t)n * (size_t)shape->key_dim, sizeof(float));
 }
 
-static size_t rows_bytes(const weir_policy_shape *shape) { return policy_scratch_size((size_t)shape->max_rows, 4); }
+static size_t rows_bytes(const weir_policy_shape *shape)
+{
+    return policy_scratch_size((size_t)shape->max_rows, 4);
+}
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     out->needs = WEIR_POLICY_KEYS;
-    out->scratch = keys_bytes(shape, WEIR_POLICY_TILE) + policy_scratch_size((size_t)shape->key_dim, sizeof(double) + sizeof(float));
-    if (options->block > 0) out->scratch += keys_bytes(shape, shape->max_rows) + 4 * rows_bytes(shape);
+    out->scratch = keys_bytes(shape, WEIR_POLICY_TILE) +
+                   policy_scratch_size((size_t)shape->key_dim, sizeof(double) + sizeof(float));
+    if (options->block > 0)
+        out->scratch += keys_bytes(shape, shape->max_rows) + 4 * rows_bytes(shape);
 }
 
 static float length(const float *x, int64_t n) { return sqrtf(policy_dot(x, x, n)); }
@@ -32,12 +38,14 @@ static void add_directions(double *anchor, const float *keys, int64_t n, int64_t
     }
 }
 
-static void score_keys(float *scores, const float *keys, const float *anchor, int64_t n, int64_t dim)
+static void score_keys(float *scores, const float *keys, const float *anchor, int64_t n,
+                       int64_t dim)
 {
     const float anchor_length = fmaxf(length(anchor, dim), 1e-8f);
     for (int64_t i = 0; i < n; i++) {
         const float *const key = keys + i * dim;
-        scores[i] = -policy_dot(key, anchor, dim) / (fmaxf(length(key, dim), 1e-8f) * anchor_length);
+        scores[i] =
+            -policy_dot(key, anchor, dim) / (fmaxf(length(key, dim), 1e-8f) * anchor_length);
     }
 }
 
@@ -81,7 +89,7 @@ static weir_status score_plain(policy_call *call, const policy_head *at, float *
 /* ---- block by block ------------------------------------------------------------------------------------------------------------ */
 
 typedef struct candidates {
-    float    *keys;  /* [n, dim] */
+    float    *keys; /* [n, dim] */
     int32_t  *slots; /* [n] ascending */
     float    *scores;
     uint32_t *order;
@@ -89,7 +97,8 @@ typedef struct candidates {
     int64_t   n;
 } candidates;
 
-static weir_status append(policy_call *call, const policy_head *at, candidates *c, int64_t begin, int64_t end)
+static weir_status append(policy_call *call, const policy_head *at, candidates *c, int64_t begin,
+                          int64_t end)
 {
     const int64_t dim = call->policy->shape.key_dim;
     for (int64_t first = begin; first < end; first += WEIR_POLICY_TILE) {
@@ -126,7 +135,7 @@ static weir_status score_blocks(policy_call *call, const policy_head *at, float 
 {
     const weir_policy_shape *const shape = &call->policy->shape;
     const anchors                  anchor = take_anchors(call);
-    candidates                     c = { .keys = policy_scratch(call, keys_bytes(shape, shape->max_rows)) };
+    candidates c = { .keys = policy_scratch(call, keys_bytes(shape, shape->max_rows)) };
     c.slots = policy_scratch(call, rows_bytes(shape));
     c.scores = policy_scratch(call, rows_bytes(shape));
     c.order = policy_scratch(call, rows_bytes(shape));
@@ -147,10 +156,13 @@ static weir_status score_blocks(policy_call *call, const policy_head *at, float 
 
 static weir_status score(policy_call *call, const policy_head *at, float *scores)
 {
-    return call->policy->options.block > 0 && at->n > at->budget ? score_blocks(call, at, scores) : score_plain(call, at, scores);
+    return call->policy->options.block > 0 && at->n > at->budget ? score_blocks(call, at, scores)
+                                                                 : score_plain(call, at, scores);
 }
 
 static const policy_default defaults[] = { { "block", "0" }, { NULL, NULL } };
-const weir_policy_ops       policy_keydiff = {
-          .name = "keydiff", .summary = "rows whose keys are unlike the others", .defaults = defaults, .layout = layout, .score = score
-};
+const weir_policy_ops       policy_keydiff = { .name = "keydiff",
+                                               .summary = "rows whose keys are unlike the others",
+                                               .defaults = defaults,
+                                               .layout = layout,
+                                               .score = score };

@@ -10,12 +10,14 @@
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     const int64_t dims = shape->key_dim + shape->value_dim;
     out->needs = WEIR_POLICY_KEYS | WEIR_POLICY_VALUES;
     out->least_rows = options->sinks + 2 * options->lag;
-    out->scratch = floats(WEIR_POLICY_TILE * shape->key_dim) + floats(WEIR_POLICY_TILE * shape->value_dim) + 2 * floats(dims) +
+    out->scratch = floats(WEIR_POLICY_TILE * shape->key_dim) +
+                   floats(WEIR_POLICY_TILE * shape->value_dim) + 2 * floats(dims) +
                    2 * floats(options->lag);
 }
 
@@ -32,13 +34,16 @@ static void include(side *s, int64_t n, bool is_first)
         for (int64_t d = 0; d < s->dim; d++) {
             const float x = s->tile[i * s->dim + d];
             s->least[d] = is_first && i == 0 ? x : fminf(s->least[d], x);
-            s->factor[d] = is_first && i == 0 ? x : fmaxf(s->factor[d], x); /* the greatest until it is known */
+            s->factor[d] = is_first && i == 0
+                               ? x
+                               : fmaxf(s->factor[d], x); /* the greatest until it is known */
         }
 }
 
 static void finish(side *s)
 {
-    for (int64_t d = 0; d < s->dim; d++) s->factor[d] = s->factor[d] > s->least[d] ? 1.0f / (s->factor[d] - s->least[d]) : 0.0f;
+    for (int64_t d = 0; d < s->dim; d++)
+        s->factor[d] = s->factor[d] > s->least[d] ? 1.0f / (s->factor[d] - s->least[d]) : 0.0f;
 }
 
 static float deviation(const side *s, const float *row)
@@ -63,7 +68,8 @@ static void rank(float *ranks, const float *x, int64_t n)
 }
 
 /* The reference [first, first + lag) into least and factor. */
-static weir_status read_reference(policy_call *call, const policy_head *at, int64_t first, int64_t lag, side *k, side *v)
+static weir_status read_reference(policy_call *call, const policy_head *at, int64_t first,
+                                  int64_t lag, side *k, side *v)
 {
     for (int64_t i = 0; i < lag; i += WEIR_POLICY_TILE) {
         const int64_t n = lag - i < WEIR_POLICY_TILE ? lag - i : WEIR_POLICY_TILE;
@@ -76,7 +82,8 @@ static weir_status read_reference(policy_call *call, const policy_head *at, int6
     return WEIR_OK;
 }
 
-static weir_status score_partition(policy_call *call, const policy_head *at, int64_t first, int64_t lag, side *k, side *v, float *scores)
+static weir_status score_partition(policy_call *call, const policy_head *at, int64_t first,
+                                   int64_t lag, side *k, side *v, float *scores)
 {
     for (int64_t i = 0; i < lag; i += WEIR_POLICY_TILE) {
         const int64_t n = lag - i < WEIR_POLICY_TILE ? lag - i : WEIR_POLICY_TILE;
@@ -96,17 +103,20 @@ static weir_status score_partition(policy_call *call, const policy_head *at, int
 static side take_side(policy_call *call, int64_t dim, float *bounds, float *spread)
 {
     float *const tile = policy_scratch(call, (size_t)(WEIR_POLICY_TILE * dim) * sizeof(float));
-    return (side){ .tile = tile, .least = bounds, .factor = bounds + dim, .spread = spread, .dim = dim };
+    return (side){
+        .tile = tile, .least = bounds, .factor = bounds + dim, .spread = spread, .dim = dim
+    };
 }
 
 static weir_status score(policy_call *call, const policy_head *at, float *scores)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    const int64_t                  sinks = call->policy->options.sinks, lag = call->policy->options.lag;
-    float *const                   bounds = policy_scratch(call, 2 * floats(shape->key_dim + shape->value_dim));
-    float *const                   spread = policy_scratch(call, floats(lag));
-    side                           k = take_side(call, shape->key_dim, bounds, spread);
-    side                           v = take_side(call, shape->value_dim, bounds + 2 * shape->key_dim, policy_scratch(call, floats(lag)));
+    const int64_t sinks = call->policy->options.sinks, lag = call->policy->options.lag;
+    float *const  bounds = policy_scratch(call, 2 * floats(shape->key_dim + shape->value_dim));
+    float *const  spread = policy_scratch(call, floats(lag));
+    side          k = take_side(call, shape->key_dim, bounds, spread);
+    side          v = take_side(call, shape->value_dim, bounds + 2 * shape->key_dim,
+                                policy_scratch(call, floats(lag)));
     for (int64_t j = 0; j < at->n; j++) scores[j] = 1;
     for (int64_t first = sinks; first + 2 * lag <= at->n; first += lag) {
         WEIR_TRY(read_reference(call, at, first + lag, lag, &k, &v));
@@ -116,6 +126,9 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 }
 
 static const policy_default defaults[] = { { "sinks", "4" }, { "lag", "128" }, { NULL, NULL } };
-const weir_policy_ops       policy_lagkv = {
-          .name = "lagkv", .summary = "rows that stand out against the rows behind them", .defaults = defaults, .layout = layout, .score = score
-};
+const weir_policy_ops       policy_lagkv = { .name = "lagkv",
+                                             .summary =
+                                                 "rows that stand out against the rows behind them",
+                                             .defaults = defaults,
+                                             .layout = layout,
+                                             .score = score };

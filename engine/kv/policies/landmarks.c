@@ -22,7 +22,8 @@ typedef struct bank {
 
 static size_t units_bytes(const weir_policy_options *options, const weir_policy_shape *shape)
 {
-    return policy_scratch_size((size_t)options->landmarks * (size_t)shape->value_dim, sizeof(float));
+    return policy_scratch_size((size_t)options->landmarks * (size_t)shape->value_dim,
+                               sizeof(float));
 }
 
 static size_t tile_bytes(const weir_policy_shape *shape)
@@ -30,9 +31,13 @@ static size_t tile_bytes(const weir_policy_shape *shape)
     return policy_scratch_size((size_t)(WEIR_POLICY_TILE * shape->value_dim), sizeof(float));
 }
 
-static size_t places_bytes(const weir_policy_options *options) { return policy_scratch_size((size_t)options->landmarks, sizeof(int32_t)); }
+static size_t places_bytes(const weir_policy_options *options)
+{
+    return policy_scratch_size((size_t)options->landmarks, sizeof(int32_t));
+}
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     out->needs = WEIR_POLICY_VALUES;
     out->scratch = units_bytes(options, shape) + tile_bytes(shape) + 2 * places_bytes(options);
@@ -42,7 +47,7 @@ static bank take_bank(policy_call *call, const policy_head *at)
 {
     const weir_policy_options *const options = &call->policy->options;
     const int64_t                    free_rows = at->budget - at->n_first;
-    bank                             b = { .dim = call->policy->shape.value_dim, .novelty = (float)options->novelty };
+    bank b = { .dim = call->policy->shape.value_dim, .novelty = (float)options->novelty };
     b.n_places = options->landmarks < free_rows / 2 ? options->landmarks : free_rows / 2;
     b.units = policy_scratch(call, units_bytes(options, &call->policy->shape));
     b.rows = policy_scratch(call, places_bytes(options));
@@ -88,7 +93,8 @@ static void judge(bank *b, int64_t row, float *value)
     b->n += place == b->n;
 }
 
-static weir_status mean_length(policy_call *call, const policy_head *at, int64_t end, float *tile, double *mean)
+static weir_status mean_length(policy_call *call, const policy_head *at, int64_t end, float *tile,
+                               double *mean)
 {
     const int64_t dim = call->policy->shape.value_dim;
     double        sum = 0;
@@ -109,11 +115,14 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
     const int64_t dim = call->policy->shape.value_dim;
     float *const  tile = policy_scratch(call, tile_bytes(&call->policy->shape));
     bank          b = take_bank(call, at);
-    const int64_t end = at->n - (at->budget - at->n_first - b.n_places); /* of the rows outside the window */
-    double        mean = 0;
-    for (int64_t j = 0; j < at->n; j++) scores[j] = (float)j / (float)at->n; /* what the bank leaves over is the latest rows' */
+    const int64_t end =
+        at->n - (at->budget - at->n_first - b.n_places); /* of the rows outside the window */
+    double mean = 0;
+    for (int64_t j = 0; j < at->n; j++)
+        scores[j] = (float)j / (float)at->n; /* what the bank leaves over is the latest rows' */
     if (b.n_places < 1 || end <= at->n_first) return WEIR_OK;
-    if (call->policy->options.gate == WEIR_GATE_NORM) WEIR_TRY(mean_length(call, at, end, tile, &mean));
+    if (call->policy->options.gate == WEIR_GATE_NORM)
+        WEIR_TRY(mean_length(call, at, end, tile, &mean));
     const float least = (float)(mean / 2);
     for (int64_t first = at->n_first; first < end; first += WEIR_POLICY_TILE) {
         const int64_t n = end - first < WEIR_POLICY_TILE ? end - first : WEIR_POLICY_TILE;
@@ -133,11 +142,15 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
     return WEIR_OK;
 }
 
-static const policy_default defaults[] = {
-    { "sinks", "4" }, { "landmarks", "256" }, { "novelty", "0.7" }, { "gate", "constant" }, { NULL, NULL }
+static const policy_default defaults[] = { { "sinks", "4" },
+                                           { "landmarks", "256" },
+                                           { "novelty", "0.7" },
+                                           { "gate", "constant" },
+                                           { NULL, NULL } };
+const weir_policy_ops       policy_landmarks = {
+          .name = "landmarks",
+          .summary = "a window and rows whose values are unlike one another",
+          .defaults = defaults,
+          .layout = layout,
+          .score = score
 };
-const weir_policy_ops policy_landmarks = { .name = "landmarks",
-                                           .summary = "a window and rows whose values are unlike one another",
-                                           .defaults = defaults,
-                                           .layout = layout,
-                                           .score = score };

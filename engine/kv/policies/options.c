@@ -22,11 +22,16 @@ typedef struct parameter {
 } parameter;
 
 static const parameter parameters[] = {
-#define INT(field, low, high, text) { #field, KIND_INT, offsetof(weir_policy_options, field), low, high, NULL, text },
-#define REAL(field, low, high, text) { #field, KIND_REAL, offsetof(weir_policy_options, field), low, high, NULL, text },
-#define BOOL(field, text) { #field, KIND_BOOL, offsetof(weir_policy_options, field), 0, 1, NULL, text },
-#define WORD(field, list, text) { #field, KIND_WORD, offsetof(weir_policy_options, field), 0, 0, list, text },
-#define TEXT(field, text) { #field, KIND_TEXT, offsetof(weir_policy_options, field), 0, 0, NULL, text },
+#define INT(field, low, high, text)                                                                \
+    { #field, KIND_INT, offsetof(weir_policy_options, field), low, high, NULL, text },
+#define REAL(field, low, high, text)                                                               \
+    { #field, KIND_REAL, offsetof(weir_policy_options, field), low, high, NULL, text },
+#define BOOL(field, text)                                                                          \
+    { #field, KIND_BOOL, offsetof(weir_policy_options, field), 0, 1, NULL, text },
+#define WORD(field, list, text)                                                                    \
+    { #field, KIND_WORD, offsetof(weir_policy_options, field), 0, 0, list, text },
+#define TEXT(field, text)                                                                          \
+    { #field, KIND_TEXT, offsetof(weir_policy_options, field), 0, 0, NULL, text },
 #include "engine/kv/policy_options.inc"
 #undef INT
 #undef REAL
@@ -60,9 +65,10 @@ enum { N_METHODS = sizeof methods / sizeof methods[0] };
 
 /* Options of every method that evicts, after its own. */
 static const policy_default common[] = {
-    { "sinks", "0" },         { "recent", "0" },         { "every", "128" },     { "trigger", "slack" },
-    { "in_prompt", "false" }, { "pin_prompt", "false" }, { "split", "uniform" }, { "floor", "0.2" },
-    { "beta", "20" },         { "heads", "" },           { NULL, NULL },
+    { "sinks", "0" },       { "recent", "0" },        { "every", "128" },
+    { "trigger", "slack" }, { "in_prompt", "false" }, { "pin_prompt", "false" },
+    { "split", "uniform" }, { "floor", "0.2" },       { "beta", "20" },
+    { "heads", "" },        { NULL, NULL },
 };
 
 /* ---- which method has what ---------------------------------------------------------------------------------------------------- */
@@ -70,7 +76,8 @@ static const policy_default common[] = {
 static const parameter *find_parameter(const char *name, size_t length)
 {
     for (size_t i = 0; i < N_PARAMETERS; i++)
-        if (strlen(parameters[i].name) == length && memcmp(parameters[i].name, name, length) == 0) return &parameters[i];
+        if (strlen(parameters[i].name) == length && memcmp(parameters[i].name, name, length) == 0)
+            return &parameters[i];
     return NULL;
 }
 
@@ -126,21 +133,32 @@ static weir_status bad_value(const parameter *p, const char *value, weir_error *
 {
     switch (p->kind) {
     case KIND_INT:
-        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is no whole number from %.0f to %.0f", p->name, value, p->least, p->most);
-    case KIND_REAL: return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is no number from %g to %g", p->name, value, p->least, p->most);
-    case KIND_BOOL: return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is neither true nor false", p->name, value);
-    case KIND_WORD: return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is none of: %s", p->name, value, p->words);
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "%s: \"%s\" is no whole number from %.0f to %.0f", p->name, value,
+                              p->least, p->most);
+    case KIND_REAL:
+        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is no number from %g to %g", p->name,
+                              value, p->least, p->most);
+    case KIND_BOOL:
+        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is neither true nor false", p->name,
+                              value);
+    case KIND_WORD:
+        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%s\" is none of: %s", p->name, value,
+                              p->words);
     case KIND_TEXT: break;
     }
-    return weir_error_set(error, WEIR_ECONFIG, "%s: a text of %zu bytes, at most %d fit", p->name, strlen(value), WEIR_POLICY_TEXT - 1);
+    return weir_error_set(error, WEIR_ECONFIG, "%s: a text of %zu bytes, at most %d fit", p->name,
+                          strlen(value), WEIR_POLICY_TEXT - 1);
 }
 
-static weir_status set_number(weir_policy_options *options, const parameter *p, const char *value, weir_error *error)
+static weir_status set_number(weir_policy_options *options, const parameter *p, const char *value,
+                              weir_error *error)
 {
     char *end = NULL;
     errno = 0;
     const double number = strtod(value, &end);
-    if (end == value || *end != '\0' || errno != 0 || !(number >= p->least && number <= p->most)) return bad_value(p, value, error);
+    if (end == value || *end != '\0' || errno != 0 || !(number >= p->least && number <= p->most))
+        return bad_value(p, value, error);
     if (p->kind == KIND_INT && number != floor(number)) return bad_value(p, value, error);
     void *const field = (char *)options + p->offset;
     if (p->kind == KIND_INT)
@@ -150,14 +168,16 @@ static weir_status set_number(weir_policy_options *options, const parameter *p, 
     return WEIR_OK;
 }
 
-static weir_status set_value(weir_policy_options *options, const parameter *p, const char *value, weir_error *error)
+static weir_status set_value(weir_policy_options *options, const parameter *p, const char *value,
+                             weir_error *error)
 {
     void *const field = (char *)options + p->offset;
     switch (p->kind) {
     case KIND_INT:
     case KIND_REAL: return set_number(options, p, value, error);
     case KIND_BOOL:
-        if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0) return bad_value(p, value, error);
+        if (strcmp(value, "true") != 0 && strcmp(value, "false") != 0)
+            return bad_value(p, value, error);
         *(bool *)field = value[0] == 't';
         return WEIR_OK;
     case KIND_WORD: {
@@ -174,7 +194,8 @@ static weir_status set_value(weir_policy_options *options, const parameter *p, c
     return WEIR_OK;
 }
 
-static void print_value(char *out, size_t size, const weir_policy_options *options, const parameter *p)
+static void print_value(char *out, size_t size, const weir_policy_options *options,
+                        const parameter *p)
 {
     const void *const field = (const char *)options + p->offset;
     switch (p->kind) {
@@ -188,7 +209,8 @@ static void print_value(char *out, size_t size, const weir_policy_options *optio
 
 /* ---- public ----------------------------------------------------------------------------------------------------------------- */
 
-weir_status weir_policy_options_default(weir_policy_options *options, const char *name, weir_error *error)
+weir_status weir_policy_options_default(weir_policy_options *options, const char *name,
+                                        weir_error *error)
 {
     const weir_policy_ops *best = NULL;
     size_t                 least = SIZE_MAX;
@@ -199,7 +221,8 @@ weir_status weir_policy_options_default(weir_policy_options *options, const char
         best = methods[i];
     }
     if (strcmp(name, best->name) != 0)
-        return weir_error_set(error, WEIR_ECONFIG, "there is no KV policy \"%s\"; the nearest is %s", name, best->name);
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "there is no KV policy \"%s\"; the nearest is %s", name, best->name);
     memset(options, 0, sizeof *options);
     options->ops = best;
     for (size_t i = 0; i < N_PARAMETERS; i++) {
@@ -209,26 +232,29 @@ weir_status weir_policy_options_default(weir_policy_options *options, const char
     return WEIR_OK;
 }
 
-static weir_status set_one(weir_policy_options *options, const char *text, size_t length, weir_error *error)
+static weir_status set_one(weir_policy_options *options, const char *text, size_t length,
+                           weir_error *error)
 {
     char              item[2 * WEIR_POLICY_TEXT];
     const char *const equals = memchr(text, '=', length);
     if (equals == NULL || length >= sizeof item)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%.*s\" is no NAME=VALUE", weir_policy_name(options),
-                              (int)(length < 80 ? length : 80), text);
+        return weir_error_set(error, WEIR_ECONFIG, "%s: \"%.*s\" is no NAME=VALUE",
+                              weir_policy_name(options), (int)(length < 80 ? length : 80), text);
     memcpy(item, text, length);
     item[length] = '\0';
     item[equals - text] = '\0';
     const parameter *const p = find_parameter(item, strlen(item));
     if (p == NULL || default_of(options->ops, p->name) == NULL) {
         const char *const nearest = nearest_option(options->ops, item);
-        return weir_error_set(error, WEIR_ECONFIG, "%s has no option \"%s\"%s%s", weir_policy_name(options), item,
-                              nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : "");
+        return weir_error_set(
+            error, WEIR_ECONFIG, "%s has no option \"%s\"%s%s", weir_policy_name(options), item,
+            nearest != NULL ? "; the nearest is " : "", nearest != NULL ? nearest : "");
     }
     return set_value(options, p, item + (equals - text) + 1, error);
 }
 
-weir_status weir_policy_options_set(weir_policy_options *options, const char *list, weir_error *error)
+weir_status weir_policy_options_set(weir_policy_options *options, const char *list,
+                                    weir_error *error)
 {
     weir_policy_options changed = *options;
     for (const char *at = list; *at != '\0';) {
@@ -254,7 +280,10 @@ weir_status weir_policy_options_print(weir_buffer *out, const weir_policy_option
     return WEIR_OK;
 }
 
-bool weir_policy_is_full(const weir_policy_options *options) { return options->ops->score == NULL && options->ops->plan == NULL; }
+bool weir_policy_is_full(const weir_policy_options *options)
+{
+    return options->ops->score == NULL && options->ops->plan == NULL;
+}
 
 const char *weir_policy_name(const weir_policy_options *options) { return options->ops->name; }
 
@@ -265,8 +294,8 @@ const char *weir_policy_at(size_t index, const char **summary)
     return methods[index]->name;
 }
 
-bool weir_policy_option_at(const weir_policy_options *defaults, size_t index, const char **name, char *value, size_t value_size,
-                           const char **help)
+bool weir_policy_option_at(const weir_policy_options *defaults, size_t index, const char **name,
+                           char *value, size_t value_size, const char **help)
 {
     for (size_t i = 0; i < N_PARAMETERS; i++) {
         if (default_of(defaults->ops, parameters[i].name) == NULL || index-- > 0) continue;

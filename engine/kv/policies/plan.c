@@ -13,7 +13,8 @@ enum { ALIGNMENT = 64 };
 size_t policy_scratch_size(size_t count, size_t size)
 {
     size_t bytes;
-    if (!weir_mul_size(&bytes, count, size) || !weir_align_size(&bytes, bytes, ALIGNMENT)) return SIZE_MAX;
+    if (!weir_mul_size(&bytes, count, size) || !weir_align_size(&bytes, bytes, ALIGNMENT))
+        return SIZE_MAX;
     return bytes;
 }
 
@@ -26,7 +27,8 @@ void *policy_scratch(policy_call *call, size_t bytes)
     return memory;
 }
 
-static size_t head_bytes(const weir_policy_shape *shape) /* of keys, or of scores: one value for each row of a layer */
+static size_t head_bytes(
+    const weir_policy_shape *shape) /* of keys, or of scores: one value for each row of a layer */
 {
     return policy_scratch_size((size_t)(shape->n_kv_heads * shape->max_rows), sizeof(float));
 }
@@ -34,8 +36,9 @@ static size_t head_bytes(const weir_policy_shape *shape) /* of keys, or of score
 bool policy_plan_scratch(size_t *bytes, const weir_policy_shape *shape, const policy_layout *layout)
 {
     size_t sum;
-    return weir_add_size(&sum, head_bytes(shape), head_bytes(shape)) && weir_add_size(bytes, sum, layout->scratch) &&
-           head_bytes(shape) != SIZE_MAX && layout->scratch != SIZE_MAX;
+    return weir_add_size(&sum, head_bytes(shape), head_bytes(shape)) &&
+           weir_add_size(bytes, sum, layout->scratch) && head_bytes(shape) != SIZE_MAX &&
+           layout->scratch != SIZE_MAX;
 }
 
 void policy_call_open(policy_call *call, void *scratch)
@@ -59,13 +62,16 @@ int64_t policy_n_first(const weir_policy *policy, const weir_policy_rows *rows)
 
 int64_t policy_n_last(const weir_policy *policy)
 {
-    return policy->options.recent > policy->layout.n_last ? policy->options.recent : policy->layout.n_last;
+    return policy->options.recent > policy->layout.n_last ? policy->options.recent
+                                                          : policy->layout.n_last;
 }
 
 /* A prompt that is pinned and fills the budget must not make every row after it be dropped: it then keeps some room behind it. */
-int64_t policy_room(const weir_policy *policy, const weir_policy_rows *rows, int64_t budget, bool *is_over)
+int64_t policy_room(const weir_policy *policy, const weir_policy_rows *rows, int64_t budget,
+                    bool *is_over)
 {
-    const int64_t first = policy_n_first(policy, rows), last = policy_n_last(policy), least = last > 1 ? last : 1;
+    const int64_t first = policy_n_first(policy, rows), last = policy_n_last(policy),
+                  least = last > 1 ? last : 1;
     const int64_t behind = policy->options.every > least ? policy->options.every : least;
     *is_over = first + least > budget;
     return *is_over ? first + behind : budget;
@@ -74,7 +80,8 @@ int64_t policy_room(const weir_policy *policy, const weir_policy_rows *rows, int
 policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head)
 {
     const int64_t i = layer * call->policy->shape.n_kv_heads + head, n = call->rows->n_rows[i];
-    const int64_t first = policy_n_first(call->policy, call->rows), last = policy_n_last(call->policy);
+    const int64_t first = policy_n_first(call->policy, call->rows),
+                  last = policy_n_last(call->policy);
     WEIR_ASSERT(n >= 0 && n <= call->policy->shape.max_rows);
     bool        is_over;
     policy_head at = { .layer = layer, .head = head, .n = n, .n_first = first < n ? first : n };
@@ -86,18 +93,23 @@ policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head)
     return at;
 }
 
-weir_status policy_read(const policy_call *call, const policy_head *at, int64_t first, int64_t n, float *keys, float *values)
+weir_status policy_read(const policy_call *call, const policy_head *at, int64_t first, int64_t n,
+                        float *keys, float *values)
 {
     WEIR_DASSERT(n > 0 && n <= WEIR_POLICY_TILE && first >= 0 && first + n <= at->n);
-    const weir_policy_tile tile = { .layer = at->layer, .head = at->head, .first = first, .n = n, .keys = keys, .values = values };
-    const weir_status      status = call->rows->read(call->rows->context, &tile);
+    const weir_policy_tile tile = {
+        .layer = at->layer, .head = at->head, .first = first, .n = n, .keys = keys, .values = values
+    };
+    const weir_status status = call->rows->read(call->rows->context, &tile);
     return status == WEIR_OK ? WEIR_OK : policy_read_failed(call, at, status);
 }
 
 weir_status policy_read_failed(const policy_call *call, const policy_head *at, weir_status status)
 {
-    return weir_error_set(call->error, status, "KV rows of layer %" PRId64 ", head %" PRId64 " cannot be read for eviction: %s", at->layer,
-                          at->head, weir_status_text(status));
+    return weir_error_set(call->error, status,
+                          "KV rows of layer %" PRId64 ", head %" PRId64
+                          " cannot be read for eviction: %s",
+                          at->layer, at->head, weir_status_text(status));
 }
 
 weir_status policy_score(policy_call *call, const policy_head *at, float *scores)
@@ -115,7 +127,8 @@ static int32_t *list_at(const policy_call *call, int32_t *lists, const policy_he
 }
 
 /* The best of the rows that do not stay. `keys` [at->n] is used up. */
-static void demote(policy_call *call, const policy_head *at, uint32_t *keys, const int32_t *keep, int64_t n_keep)
+static void demote(policy_call *call, const policy_head *at, uint32_t *keys, const int32_t *keep,
+                   int64_t n_keep)
 {
     const int64_t i = at->layer * call->policy->shape.n_kv_heads + at->head;
     if (call->plan->demote == NULL) return;
@@ -229,13 +242,20 @@ weir_status policy_plan_layer(policy_call *call, int64_t layer)
     return WEIR_OK;
 }
 
-weir_status weir_policy_plan_rows(const weir_policy *policy, const weir_policy_state *state, const weir_policy_rows *rows,
-                                  const weir_policy_budget *budget, void *scratch, weir_policy_plan *plan, weir_error *error)
+weir_status weir_policy_plan_rows(const weir_policy *policy, const weir_policy_state *state,
+                                  const weir_policy_rows *rows, const weir_policy_budget *budget,
+                                  void *scratch, weir_policy_plan *plan, weir_error *error)
 {
-    policy_call call = { .policy = policy, .state = state, .rows = rows, .budget = budget, .plan = plan, .error = error };
+    policy_call call = { .policy = policy,
+                         .state = state,
+                         .rows = rows,
+                         .budget = budget,
+                         .plan = plan,
+                         .error = error };
     policy_call_open(&call, scratch);
     plan->n_nan = plan->n_over = 0;
     if (policy->options.ops->plan != NULL) return policy->options.ops->plan(&call);
-    for (int64_t layer = 0; layer < policy->shape.n_layers; layer++) WEIR_TRY(policy_plan_layer(&call, layer));
+    for (int64_t layer = 0; layer < policy->shape.n_layers; layer++)
+        WEIR_TRY(policy_plan_layer(&call, layer));
     return WEIR_OK;
 }

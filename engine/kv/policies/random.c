@@ -2,7 +2,8 @@
  * and cost: none. */
 #include "engine/kv/policies/policy_ops.h"
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     (void)out, (void)options, (void)shape;
 }
@@ -27,6 +28,8 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 }
 
 static const policy_default defaults[] = { { "seed", "0" }, { NULL, NULL } };
-const weir_policy_ops       policy_random = {
-          .name = "random", .summary = "any rows, as a control", .defaults = defaults, .layout = layout, .score = score
-};
+const weir_policy_ops       policy_random = { .name = "random",
+                                              .summary = "any rows, as a control",
+                                              .defaults = defaults,
+                                              .layout = layout,
+                                              .score = score };

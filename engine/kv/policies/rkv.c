@@ -12,7 +12,10 @@
 
 #include "engine/kv/policies/policy_ops.h"
 
-enum { BLOCK = 64 /* keys that are multiplied with the others at a time */, PIECE = 512 /* of those others */ };
+enum {
+    BLOCK = 64 /* keys that are multiplied with the others at a time */,
+    PIECE = 512 /* of those others */
+};
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }
 
@@ -25,18 +28,21 @@ typedef struct duplicate {
 static size_t redundancy_scratch(const weir_policy_shape *shape)
 {
     const size_t n = (size_t)shape->max_rows;
-    return policy_multiply_scratch(shape) + floats(shape->max_rows) + policy_scratch_size(n, sizeof(double)) +
-           2 * policy_scratch_size(n, sizeof(duplicate)) + floats(BLOCK * shape->key_dim) + floats(BLOCK * PIECE) +
+    return policy_multiply_scratch(shape) + floats(shape->max_rows) +
+           policy_scratch_size(n, sizeof(double)) + 2 * policy_scratch_size(n, sizeof(duplicate)) +
+           floats(BLOCK * shape->key_dim) + floats(BLOCK * PIECE) +
            policy_scratch_size((size_t)shape->key_dim, sizeof(double));
 }
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     out->needs = WEIR_POLICY_QUERIES | WEIR_POLICY_KEYS;
     out->ring = options->window;
     out->n_last = options->window;
     out->least_rows = options->window + 1;
-    out->scratch = policy_window_scratch(shape, options->window) + 2 * floats(shape->max_rows) + redundancy_scratch(shape);
+    out->scratch = policy_window_scratch(shape, options->window) + 2 * floats(shape->max_rows) +
+                   redundancy_scratch(shape);
 }
 
 /* ---- redundancy ---------------------------------------------------------------------------------------------------------- */
@@ -48,10 +54,11 @@ typedef struct kinship {
     policy_tile        tile;
     float             *inverse; /* [n] 1 / (length + 1e-8) */
     double            *sums; /* [n] of the columns of C */
-    duplicate         *behind, *before; /* [n] of each row: its last column above tau among those behind it, and before it */
-    float             *directions; /* [BLOCK, key_dim] */
-    float             *products; /* [BLOCK, PIECE] */
-    double            *all; /* [key_dim] the sum of all directions */
+    duplicate         *behind,
+        *before; /* [n] of each row: its last column above tau among those behind it, and before it */
+    float  *directions; /* [BLOCK, key_dim] */
+    float  *products; /* [BLOCK, PIECE] */
+    double *all; /* [key_dim] the sum of all directions */
 } kinship;
 
 static kinship take_kinship(policy_call *call, const policy_head *at)
@@ -92,9 +99,12 @@ static weir_status measure_keys(const kinship *k)
 /* Cosines of keys [first, first + n) with those of `n_directions` directions, to k->products. */
 static weir_status find_cosines(const kinship *k, int64_t first, int64_t n, int64_t n_directions)
 {
-    const weir_policy_products products = {
-        .first = first, .n = n, .n_vectors = n_directions, .stride = PIECE, .vectors = k->directions, .out = k->products
-    };
+    const weir_policy_products products = { .first = first,
+                                            .n = n,
+                                            .n_vectors = n_directions,
+                                            .stride = PIECE,
+                                            .vectors = k->directions,
+                                            .out = k->products };
     WEIR_TRY(policy_multiply(k->call, k->at, &products, &k->tile));
     for (int64_t v = 0; v < n_directions; v++)
         for (int64_t i = 0; i < n; i++) k->products[v * PIECE + i] *= k->inverse[first + i];
@@ -110,7 +120,8 @@ static weir_status sum_columns(const kinship *k)
         const int64_t n = k->at->n - first < PIECE ? k->at->n - first : PIECE;
         WEIR_TRY(find_cosines(k, first, n, 1));
         for (int64_t i = 0; i < n; i++) {
-            const double length = 1.0 / (double)k->inverse[first + i] - 1e-8, own = length * (double)k->inverse[first + i];
+            const double length = 1.0 / (double)k->inverse[first + i] - 1e-8,
+                         own = length * (double)k->inverse[first + i];
             k->sums[first + i] = (double)k->products[i] - own * own;
         }
     }
@@ -161,11 +172,14 @@ static weir_status find_duplicates(const kinship *k)
         bool          is_loaded = false;
         for (int64_t first = (end - 1) / PIECE * PIECE; first >= 0; first -= PIECE) {
             const int64_t past = first + PIECE < end ? first + PIECE : end;
-            if (!any_open(k->behind, NULL, first, past) && !any_open(k->behind, k->before, block, end)) continue;
+            if (!any_open(k->behind, NULL, first, past) &&
+                !any_open(k->behind, k->before, block, end))
+                continue;
             if (!is_loaded) WEIR_TRY(load_directions(k, block, end - block));
             is_loaded = true;
             WEIR_TRY(find_cosines(k, first, past - first, end - block));
-            for (int64_t j = end - 1; j >= block; j--) relate(k, j, k->products + (j - block) * PIECE, first, j < past ? j : past);
+            for (int64_t j = end - 1; j >= block; j--)
+                relate(k, j, k->products + (j - block) * PIECE, first, j < past ? j : past);
         }
     }
     return WEIR_OK;
@@ -207,13 +221,15 @@ static weir_status redundancy(policy_call *call, const policy_head *at, float *r
     return WEIR_OK;
 }
 
-weir_status policy_rkv_parts(policy_call *call, const policy_head *at, float *importance, float *red)
+weir_status policy_rkv_parts(policy_call *call, const policy_head *at, float *importance,
+                             float *red)
 {
     const weir_policy_options *const options = &call->policy->options;
     int64_t                          n_queries;
     WEIR_TRY(policy_window_sums(call, at, options->window, true, red, &n_queries));
     policy_pool_max(importance, red, at->n - options->window, options->kernel);
-    for (int64_t j = 0; j < at->n - options->window && n_queries > 0; j++) importance[j] /= (float)n_queries;
+    for (int64_t j = 0; j < at->n - options->window && n_queries > 0; j++)
+        importance[j] /= (float)n_queries;
     return redundancy(call, at, red);
 }
 
@@ -221,15 +237,20 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
 {
     const weir_policy_options *const options = &call->policy->options;
     const float                      lambda = (float)options->lambda;
-    float *const                     importance = policy_scratch(call, floats(call->policy->shape.max_rows));
-    float *const                     red = policy_scratch(call, floats(call->policy->shape.max_rows));
+    float *const importance = policy_scratch(call, floats(call->policy->shape.max_rows));
+    float *const red = policy_scratch(call, floats(call->policy->shape.max_rows));
     WEIR_TRY(policy_rkv_parts(call, at, importance, red));
-    for (int64_t j = 0; j < at->n; j++) scores[j] = j < at->n - options->window ? lambda * importance[j] - (1 - lambda) * red[j] : INFINITY;
+    for (int64_t j = 0; j < at->n; j++)
+        scores[j] =
+            j < at->n - options->window ? lambda * importance[j] - (1 - lambda) * red[j] : INFINITY;
     return WEIR_OK;
 }
 
-static const policy_default defaults[] = { { "window", "8" },      { "kernel", "7" },        { "lambda", "0.1" },
-                                           { "threshold", "0.5" }, { "trigger", "delayed" }, { NULL, NULL } };
-const weir_policy_ops       policy_rkv = {
-          .name = "rkv", .summary = "important rows that are no near-duplicates", .defaults = defaults, .layout = layout, .score = score
-};
+static const policy_default defaults[] = { { "window", "8" },        { "kernel", "7" },
+                                           { "lambda", "0.1" },      { "threshold", "0.5" },
+                                           { "trigger", "delayed" }, { NULL, NULL } };
+const weir_policy_ops       policy_rkv = { .name = "rkv",
+                                           .summary = "important rows that are no near-duplicates",
+                                           .defaults = defaults,
+                                           .layout = layout,
+                                           .score = score };

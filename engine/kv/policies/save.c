@@ -14,12 +14,16 @@
 enum { VERSION = 1, HEADER = 8 + 16 + 32 };
 static const uint32_t magic = 0x4c4f5057;
 
-static int64_t n_set_rows(const weir_policy *policy, const weir_policy_state *state, int64_t layer, int64_t set)
+static int64_t n_set_rows(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
+                          int64_t set)
 {
     return policy->layout.row_values > 0 ? policy_n_values(policy, state, layer, set) : 0;
 }
 
-static size_t query_bytes(const weir_policy *policy) { return (size_t)(policy->shape.n_heads * policy->shape.key_dim) * sizeof(float); }
+static size_t query_bytes(const weir_policy *policy)
+{
+    return (size_t)(policy->shape.n_heads * policy->shape.key_dim) * sizeof(float);
+}
 
 /* ---- writing ------------------------------------------------------------------------------------------------------------------- */
 
@@ -28,9 +32,14 @@ size_t weir_policy_saved_bytes(const weir_policy *policy, const weir_policy_stat
     size_t n = HEADER + sizeof(uint64_t);
     for (int64_t layer = 0; layer < policy->shape.n_layers; layer++) {
         for (int64_t set = 0; set < policy_n_sets(policy); set++)
-            n += sizeof(int64_t) + (size_t)(n_set_rows(policy, state, layer, set) * policy->layout.row_values) * sizeof(float);
-        n += (size_t)policy_n_queries(policy, state) * query_bytes(policy) + (size_t)policy->layout.sums * sizeof(double);
-        if (policy->layout.first_keys > 0) n += (size_t)(policy->shape.n_kv_heads * state->n_held * policy->shape.key_dim) * sizeof(float);
+            n += sizeof(int64_t) +
+                 (size_t)(n_set_rows(policy, state, layer, set) * policy->layout.row_values) *
+                     sizeof(float);
+        n += (size_t)policy_n_queries(policy, state) * query_bytes(policy) +
+             (size_t)policy->layout.sums * sizeof(double);
+        if (policy->layout.first_keys > 0)
+            n += (size_t)(policy->shape.n_kv_heads * state->n_held * policy->shape.key_dim) *
+                 sizeof(float);
     }
     return n;
 }
@@ -44,20 +53,24 @@ static void put(char **at, const void *bytes, size_t n)
 static void write_header(const weir_policy *policy, const weir_policy_state *state, char **at)
 {
     const uint32_t version = VERSION;
-    const int64_t  counts[] = { state->n_forwards, state->next_position, state->n_observed, state->n_held };
+    const int64_t  counts[] = { state->n_forwards, state->next_position, state->n_observed,
+                                state->n_held };
     put(at, &magic, sizeof magic);
     put(at, &version, sizeof version);
     put(at, policy->digest, sizeof policy->digest);
     put(at, counts, sizeof counts);
 }
 
-static void write_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer, char **at)
+static void write_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
+                       char **at)
 {
     for (int64_t head = 0; head < policy->shape.n_kv_heads; head++)
-        put(at, policy_first_keys(policy, state, layer, head), (size_t)(state->n_held * policy->shape.key_dim) * sizeof(float));
+        put(at, policy_first_keys(policy, state, layer, head),
+            (size_t)(state->n_held * policy->shape.key_dim) * sizeof(float));
 }
 
-static void write_layer(const weir_policy *policy, const weir_policy_state *state, int64_t layer, char **at)
+static void write_layer(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
+                        char **at)
 {
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
         const int64_t n = n_set_rows(policy, state, layer, set);
@@ -75,13 +88,15 @@ void weir_policy_write(const weir_policy *policy, const weir_policy_state *state
 {
     char *at = bytes;
     write_header(policy, state, &at);
-    for (int64_t layer = 0; layer < policy->shape.n_layers; layer++) write_layer(policy, state, layer, &at);
+    for (int64_t layer = 0; layer < policy->shape.n_layers; layer++)
+        write_layer(policy, state, layer, &at);
     const uint64_t checksum = XXH3_64bits(bytes, (size_t)(at - (char *)bytes));
     put(&at, &checksum, sizeof checksum);
     WEIR_DASSERT((size_t)(at - (char *)bytes) == weir_policy_saved_bytes(policy, state));
 }
 
-weir_status weir_policy_save(const weir_policy *policy, const weir_policy_state *state, weir_buffer *out)
+weir_status weir_policy_save(const weir_policy *policy, const weir_policy_state *state,
+                             weir_buffer *out)
 {
     const size_t n = weir_policy_saved_bytes(policy, state);
     WEIR_TRY(weir_buffer_reserve(out, n));
@@ -123,25 +138,32 @@ static bool load_counts(const weir_policy *policy, weir_policy_state *state, sou
     for (int i = 0; i < 4; i++)
         if (counts[i] < 0 || counts[i] > INT64_MAX / 2) return false;
     if (counts[2] > counts[1] || counts[3] > policy->layout.first_keys) return false;
-    state->n_forwards = counts[0], state->next_position = counts[1], state->n_observed = counts[2], state->n_held = counts[3];
+    state->n_forwards = counts[0], state->next_position = counts[1], state->n_observed = counts[2],
+    state->n_held = counts[3];
     return true;
 }
 
-static bool load_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer, source *from)
+static bool load_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
+                      source *from)
 {
     const int64_t n = state->n_held;
     for (int64_t head = 0; head < policy->shape.n_kv_heads; head++) {
         float *const keys = policy_first_keys(policy, state, layer, head);
-        if (!get(from, keys, n * policy->shape.key_dim, sizeof *keys) || !are_finite(keys, n * policy->shape.key_dim)) return false;
+        if (!get(from, keys, n * policy->shape.key_dim, sizeof *keys) ||
+            !are_finite(keys, n * policy->shape.key_dim))
+            return false;
     }
     return true;
 }
 
-static bool load_layer(const weir_policy *policy, weir_policy_state *state, int64_t layer, int64_t *lengths, source *from)
+static bool load_layer(const weir_policy *policy, weir_policy_state *state, int64_t layer,
+                       int64_t *lengths, source *from)
 {
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
         int64_t n;
-        if (!get(from, &n, 1, sizeof n) || n < 0 || n > (policy->layout.row_values > 0 ? policy->shape.max_rows : 0)) return false;
+        if (!get(from, &n, 1, sizeof n) || n < 0 ||
+            n > (policy->layout.row_values > 0 ? policy->shape.max_rows : 0))
+            return false;
         lengths[layer * policy_n_sets(policy) + set] = n;
         for (int64_t i = 0; i < policy->layout.row_values; i++) {
             float *const values = policy_values(policy, state, layer, set, i);
@@ -162,10 +184,13 @@ static bool load_layer(const weir_policy *policy, weir_policy_state *state, int6
 
 static weir_status damaged(const char *what, weir_error *error)
 {
-    return weir_error_set(error, WEIR_EFORMAT, "the saved state of the KV policy is damaged: %s; begin the text again", what);
+    return weir_error_set(error, WEIR_EFORMAT,
+                          "the saved state of the KV policy is damaged: %s; begin the text again",
+                          what);
 }
 
-static weir_status check_frame(const weir_policy *policy, const char *bytes, size_t n, weir_error *error)
+static weir_status check_frame(const weir_policy *policy, const char *bytes, size_t n,
+                               weir_error *error)
 {
     uint32_t frame[2];
     uint64_t digest[2], checksum;
@@ -175,38 +200,49 @@ static weir_status check_frame(const weir_policy *policy, const char *bytes, siz
     memcpy(&checksum, bytes + n - sizeof checksum, sizeof checksum);
     if (frame[0] != magic) return damaged("it does not begin as one", error);
     if (frame[1] != VERSION)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "the saved state of the KV policy has version %u, this program reads version %d",
-                              frame[1], (int)VERSION);
-    if (checksum != XXH3_64bits(bytes, n - sizeof checksum)) return damaged("its checksum is wrong", error);
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "the saved state of the KV policy has version %u, this program reads version %d",
+            frame[1], (int)VERSION);
+    if (checksum != XXH3_64bits(bytes, n - sizeof checksum))
+        return damaged("its checksum is wrong", error);
     if (memcmp(digest, policy->digest, sizeof digest) != 0)
         return weir_error_set(error, WEIR_EMISMATCH,
-                              "the saved state is of another KV policy, of other options, or of another model; this one is %s",
+                              "the saved state is of another KV policy, of other options, or of "
+                              "another model; this one is %s",
                               weir_policy_name(&policy->options));
     return WEIR_OK;
 }
 
-weir_status weir_policy_load(const weir_policy *policy, weir_policy_state *state, const void *bytes, size_t n, weir_error *error)
+weir_status weir_policy_load(const weir_policy *policy, weir_policy_state *state, const void *bytes,
+                             size_t n, weir_error *error)
 {
     weir_policy_reset(policy, state);
     WEIR_TRY(check_frame(policy, bytes, n, error));
     source         from = { .at = (const char *)bytes + 24, .left = n - 24 - sizeof(uint64_t) };
     int64_t *const lengths = policy_lengths(policy, state);
     bool           is_good = load_counts(policy, state, &from);
-    for (int64_t layer = 0; layer < policy->shape.n_layers && is_good; layer++) is_good = load_layer(policy, state, layer, lengths, &from);
+    for (int64_t layer = 0; layer < policy->shape.n_layers && is_good; layer++)
+        is_good = load_layer(policy, state, layer, lengths, &from);
     if (is_good && from.left == 0) return WEIR_OK;
     weir_policy_reset(policy, state);
-    return damaged(is_good ? "there is something behind its end" : "its sizes or numbers are out of range", error);
+    return damaged(is_good ? "there is something behind its end"
+                           : "its sizes or numbers are out of range",
+                   error);
 }
 
-bool weir_policy_fits(const weir_policy *policy, const weir_policy_state *state, const int64_t *n_rows, int64_t next_position)
+bool weir_policy_fits(const weir_policy *policy, const weir_policy_state *state,
+                      const int64_t *n_rows, int64_t next_position)
 {
     const int64_t heads = policy->shape.n_kv_heads;
     bool          fits = state->next_position == next_position;
     for (int64_t i = 0; i < policy->shape.n_layers * heads; i++) {
-        const int64_t layer = i / heads, head = i % heads, set = policy->layout.is_per_layer ? 0 : head;
+        const int64_t layer = i / heads, head = i % heads,
+                      set = policy->layout.is_per_layer ? 0 : head;
         fits = fits && n_rows[i] >= 0 && n_rows[i] <= policy->shape.max_rows;
         fits = fits && (!policy->layout.is_per_layer || n_rows[i] == n_rows[layer * heads]);
-        fits = fits && (policy->layout.row_values == 0 || n_rows[i] == policy_n_values(policy, state, layer, set));
+        fits = fits && (policy->layout.row_values == 0 ||
+                        n_rows[i] == policy_n_values(policy, state, layer, set));
     }
     return fits;
 }

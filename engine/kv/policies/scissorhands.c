@@ -8,7 +8,8 @@
 
 enum { EARLIER, NOW };
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     (void)shape;
     out->needs = WEIR_POLICY_BELOW;
@@ -29,17 +30,21 @@ static void add_head(float *now, const weir_policy_observation *o, int64_t query
     const bool         is_probability = o->below == NULL; /* of the only query */
     const float *const row = (is_probability ? o->mass : o->below) + query_head * o->stride;
     const float        mean = 1.0f / (float)n;
-    for (int64_t j = 0; j < n; j++) now[j] += is_probability ? (row[j] < mean ? 1.0f : 0.0f) : row[j];
+    for (int64_t j = 0; j < n; j++)
+        now[j] += is_probability ? (row[j] < mean ? 1.0f : 0.0f) : row[j];
 }
 
-static void observe(const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o)
+static void observe(const weir_policy *policy, weir_policy_state *state,
+                    const weir_policy_observation *o)
 {
-    const int64_t half = policy->options.history / 2, n_members = policy->shape.n_heads / policy_n_sets(policy);
+    const int64_t half = policy->options.history / 2,
+                  n_members = policy->shape.n_heads / policy_n_sets(policy);
     WEIR_ASSERT(o->below != NULL || o->n_queries == 1);
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
         const int64_t n = o->n_rows[set];
         float *const  now = policy_values(policy, state, o->layer, set, NOW);
-        if (state->n_forwards % half == 0) begin_half(policy_values(policy, state, o->layer, set, EARLIER), now, n);
+        if (state->n_forwards % half == 0)
+            begin_half(policy_values(policy, state, o->layer, set, EARLIER), now, n);
         for (int64_t h = set * n_members; h < (set + 1) * n_members; h++) add_head(now, o, h, n);
     }
 }
@@ -47,18 +52,23 @@ static void observe(const weir_policy *policy, weir_policy_state *state, const w
 static weir_status score(policy_call *call, const policy_head *at, float *scores)
 {
     WEIR_ASSERT(policy_n_values(call->policy, call->state, at->layer, at->head) == at->n);
-    const float *const earlier = policy_values(call->policy, call->state, at->layer, at->head, EARLIER);
+    const float *const earlier =
+        policy_values(call->policy, call->state, at->layer, at->head, EARLIER);
     const float *const now = policy_values(call->policy, call->state, at->layer, at->head, NOW);
     for (int64_t j = 0; j < at->n; j++) scores[j] = -(earlier[j] + now[j]);
     return WEIR_OK;
 }
 
-static const policy_default defaults[] = {
-    { "recent", "10" }, { "every", "512" }, { "history", "400" }, { "scope", "kv_head" }, { NULL, NULL }
+static const policy_default defaults[] = { { "recent", "10" },
+                                           { "every", "512" },
+                                           { "history", "400" },
+                                           { "scope", "kv_head" },
+                                           { NULL, NULL } };
+const weir_policy_ops       policy_scissorhands = {
+          .name = "scissorhands",
+          .summary = "rows that seldom got less than the mean attention",
+          .defaults = defaults,
+          .layout = layout,
+          .observe = observe,
+          .score = score
 };
-const weir_policy_ops policy_scissorhands = { .name = "scissorhands",
-                                              .summary = "rows that seldom got less than the mean attention",
-                                              .defaults = defaults,
-                                              .layout = layout,
-                                              .observe = observe,
-                                              .score = score };

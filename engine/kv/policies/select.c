@@ -17,7 +17,8 @@ void policy_sort_keys(uint32_t *keys, const float *scores, const policy_head *at
 {
     const int64_t end = at->n - at->n_last;
     for (int64_t i = 0; i < at->n; i++) {
-        const bool is_protected = i < at->n_first || i >= end, is_nan = !is_protected && scores[i] != scores[i];
+        const bool is_protected = i < at->n_first || i >= end,
+                   is_nan = !is_protected && scores[i] != scores[i];
         keys[i] = is_protected ? UINT32_MAX : is_nan ? 0 : key_of(scores[i]);
         *n_nan += is_nan;
     }

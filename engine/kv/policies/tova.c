@@ -7,7 +7,8 @@
 
 #include "engine/kv/policies/policy_ops.h"
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     (void)options, (void)shape;
     out->needs = WEIR_POLICY_LAST;
@@ -16,7 +17,8 @@ static void layout(policy_layout *out, const weir_policy_options *options, const
     out->n_last = 1;
 }
 
-static void observe(const weir_policy *policy, weir_policy_state *state, const weir_policy_observation *o)
+static void observe(const weir_policy *policy, weir_policy_state *state,
+                    const weir_policy_observation *o)
 {
     WEIR_ASSERT(o->last != NULL || o->n_queries == 1);
     const float *const last = o->last != NULL ? o->last : o->mass;

@@ -32,22 +32,28 @@ void tri_prepare(const weir_policy *policy, double *table)
     }
 }
 
-void tri_weights(const weir_policy *policy, int64_t layer, int64_t query_head, int64_t t, int offset, float *weight, float *length)
+void tri_weights(const weir_policy *policy, int64_t layer, int64_t query_head, int64_t t,
+                 int offset, float *weight, float *length)
 {
     const weir_policy_shape *const shape = &policy->shape;
     const weir_calibration_head    q = weir_calibration_at(policy->calibration, layer, query_head);
     const int64_t                  n_bands = shape->rotary_dim / 2;
-    const double                   m = (double)shape->rope_magnitude, ahead = offset < 0 ? 0 : (double)(1 << offset);
+    const double m = (double)shape->rope_magnitude, ahead = offset < 0 ? 0 : (double)(1 << offset);
     for (int64_t f = 0; f < n_bands; f++) {
-        const double angle = shape->frequencies[f] * ((double)t + ahead), c = cos(angle) * m, s = sin(angle) * m;
-        const double g_re = offset < 0 ? policy->table[f] : 1, g_im = offset < 0 ? policy->table[n_bands + f] : 0;
-        const double re = (double)q.re[f] * c - (double)q.im[f] * s, im = (double)q.re[f] * s + (double)q.im[f] * c;
-        const double spread = policy->options.concentration ? hypot((double)q.re[f], (double)q.im[f]) : 0;
+        const double angle = shape->frequencies[f] * ((double)t + ahead), c = cos(angle) * m,
+                     s = sin(angle) * m;
+        const double g_re = offset < 0 ? policy->table[f] : 1,
+                     g_im = offset < 0 ? policy->table[n_bands + f] : 0;
+        const double re = (double)q.re[f] * c - (double)q.im[f] * s,
+                     im = (double)q.re[f] * s + (double)q.im[f] * c;
+        const double spread =
+            policy->options.concentration ? hypot((double)q.re[f], (double)q.im[f]) : 0;
         weight[shape->is_interleaved ? 2 * f : f] = (float)(re * g_re - im * g_im);
         weight[shape->is_interleaved ? 2 * f + 1 : f + n_bands] = (float)(re * g_im + im * g_re);
         length[f] = (float)(m * ((double)q.length[f] - spread));
     }
-    for (int64_t d = shape->rotary_dim; d < shape->key_dim; d++) weight[d] = q.plain != NULL ? q.plain[d - shape->rotary_dim] : 0;
+    for (int64_t d = shape->rotary_dim; d < shape->key_dim; d++)
+        weight[d] = q.plain != NULL ? q.plain[d - shape->rotary_dim] : 0;
 }
 
 bool tri_votes(const weir_policy *policy, int64_t layer, int64_t query_head)
@@ -62,31 +68,38 @@ bool tri_votes(const weir_policy *policy, int64_t layer, int64_t query_head)
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }
 
-static int64_t n_offsets(const weir_policy_options *options) { return options->aggregate == WEIR_AGGREGATE_MAX ? TRI_OFFSETS : 1; }
+static int64_t n_offsets(const weir_policy_options *options)
+{
+    return options->aggregate == WEIR_AGGREGATE_MAX ? TRI_OFFSETS : 1;
+}
 
 enum { PIECE = 1024 /* rows at a time, where several weights compete */ };
 
 size_t tri_raw_scratch(const weir_policy_options *options, const weir_policy_shape *shape)
 {
     const int64_t n = shape->n_heads / shape->n_kv_heads * n_offsets(options);
-    return floats(n * shape->key_dim) + floats(n * (shape->rotary_dim / 2)) + floats(n * PIECE) + policy_multiply_scratch(shape);
+    return floats(n * shape->key_dim) + floats(n * (shape->rotary_dim / 2)) + floats(n * PIECE) +
+           policy_multiply_scratch(shape);
 }
 
 /* Weights [group, offsets, key_dim] and lengths [group, offsets, bands] of the heads of `at`. */
-static void fill_weights(const policy_call *call, const policy_head *at, float *weights, float *lengths)
+static void fill_weights(const policy_call *call, const policy_head *at, float *weights,
+                         float *lengths)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    const int64_t                  dim = shape->key_dim, group = policy_group(call->policy), n = n_offsets(&call->policy->options);
+    const int64_t                  dim = shape->key_dim, group = policy_group(call->policy),
+                  n = n_offsets(&call->policy->options);
     for (int64_t i = 0; i < group * n; i++) {
         float *const weight = weights + i * dim;
-        tri_weights(call->policy, at->layer, at->head * group + i / n, call->rows->next_position, n > 1 ? (int)(i % n) : -1, weight,
-                    lengths + i * (shape->rotary_dim / 2));
+        tri_weights(call->policy, at->layer, at->head * group + i / n, call->rows->next_position,
+                    n > 1 ? (int)(i % n) : -1, weight, lengths + i * (shape->rotary_dim / 2));
         for (int64_t d = 0; !call->policy->options.trig && d < dim; d++) weight[d] = 0;
     }
 }
 
 /* raw [group, n] of the greatest of products [group, offsets, PIECE] */
-static void take_greatest(float *raw, int64_t stride, const float *products, int64_t group, int64_t n_weights, int64_t n)
+static void take_greatest(float *raw, int64_t stride, const float *products, int64_t group,
+                          int64_t n_weights, int64_t n)
 {
     for (int64_t m = 0; m < group; m++)
         for (int64_t i = 0; i < n; i++) {
@@ -100,12 +113,18 @@ static void take_greatest(float *raw, int64_t stride, const float *products, int
 weir_status tri_raw(policy_call *call, const policy_head *at, float *raw)
 {
     const weir_policy_shape *const shape = &call->policy->shape;
-    const int64_t        group = policy_group(call->policy), n_weights = n_offsets(&call->policy->options), n_all = group * n_weights;
+    const int64_t group = policy_group(call->policy), n_weights = n_offsets(&call->policy->options),
+                  n_all = group * n_weights;
     float *const         weights = policy_scratch(call, floats(n_all * shape->key_dim));
     float *const         lengths = policy_scratch(call, floats(n_all * (shape->rotary_dim / 2)));
     float *const         several = policy_scratch(call, floats(n_all * PIECE));
     const policy_tile    tile = policy_take_tile(call);
-    weir_policy_products products = { .n = at->n, .n_vectors = n_all, .stride = at->n, .vectors = weights, .lengths = lengths, .out = raw };
+    weir_policy_products products = { .n = at->n,
+                                      .n_vectors = n_all,
+                                      .stride = at->n,
+                                      .vectors = weights,
+                                      .lengths = lengths,
+                                      .out = raw };
     fill_weights(call, at, weights, lengths);
     if (n_weights == 1) return policy_multiply(call, at, &products, &tile);
     products.stride = PIECE;
@@ -135,7 +154,8 @@ static moments moments_of(const float *x, int64_t n, double shift)
             sums[k] += from;
             squares[k] += from * from;
         }
-    moments m = { (sums[0] + sums[2]) + (sums[1] + sums[3]), (squares[0] + squares[2]) + (squares[1] + squares[3]) };
+    moments m = { (sums[0] + sums[2]) + (sums[1] + sums[3]),
+                  (squares[0] + squares[2]) + (squares[1] + squares[3]) };
     for (; i < n; i++) {
         const double from = (double)x[i] - shift;
         m.sum += from;

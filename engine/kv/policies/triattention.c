@@ -14,21 +14,28 @@
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }
 
-static void layout(policy_layout *out, const weir_policy_options *options, const weir_policy_shape *shape)
+static void layout(policy_layout *out, const weir_policy_options *options,
+                   const weir_policy_shape *shape)
 {
     const int64_t group = shape->n_heads / shape->n_kv_heads;
     out->needs = WEIR_POLICY_KEYS | WEIR_POLICY_CALIBRATION;
     out->table = tri_table_size(shape);
-    out->scratch = tri_raw_scratch(options, shape) + floats(group * shape->max_rows) + floats(shape->max_rows);
+    out->scratch =
+        tri_raw_scratch(options, shape) + floats(group * shape->max_rows) + floats(shape->max_rows);
 }
 
-static weir_status check(const weir_policy_options *options, const weir_policy_shape *shape, weir_error *error)
+static weir_status check(const weir_policy_options *options, const weir_policy_shape *shape,
+                         weir_error *error)
 {
     if (shape->rotary_dim == 0)
-        return weir_error_set(error, WEIR_EUNSUPPORTED, "triattention judges keys by their rotation, this model's keys have none");
-    if (options->vote == WEIR_VOTE_PER_LAYER_HEAD || options->split == WEIR_SPLIT_UNIFORM) return WEIR_OK;
+        return weir_error_set(
+            error, WEIR_EUNSUPPORTED,
+            "triattention judges keys by their rotation, this model's keys have none");
+    if (options->vote == WEIR_VOTE_PER_LAYER_HEAD || options->split == WEIR_SPLIT_UNIFORM)
+        return WEIR_OK;
     return weir_error_set(error, WEIR_ECONFIG,
-                          "triattention: heads share their rows with vote=per_head and vote=union: split must be uniform");
+                          "triattention: heads share their rows with vote=per_head and vote=union: "
+                          "split must be uniform");
 }
 
 /* ---- votes ------------------------------------------------------------------------------------------------------------------------- */
@@ -47,24 +54,32 @@ static weir_status vote(policy_call *call, const policy_head *at, float *u)
         float *const z = raw + m * at->n;
         if (!tri_votes(policy, at->layer, at->head * group + m)) continue;
         tri_normalise(z, at);
-        for (int64_t j = 0; j < at->n; j++) u[j] = n_voters == 0 ? z[j] : is_mean ? u[j] + z[j] : z[j] > u[j] || z[j] != z[j] ? z[j] : u[j];
+        for (int64_t j = 0; j < at->n; j++)
+            u[j] = n_voters == 0                 ? z[j]
+                   : is_mean                     ? u[j] + z[j]
+                   : z[j] > u[j] || z[j] != z[j] ? z[j]
+                                                 : u[j];
         n_voters++;
     }
     for (int64_t j = 0; is_mean && n_voters > 0 && j < at->n; j++) u[j] /= (float)n_voters;
     return WEIR_OK;
 }
 
-static weir_status score(policy_call *call, const policy_head *at, float *scores) { return vote(call, at, scores); }
+static weir_status score(policy_call *call, const policy_head *at, float *scores)
+{
+    return vote(call, at, scores);
+}
 
 /* ---- sets that heads share ----------------------------------------------------------------------------------------------------------- */
 
-static weir_status check_counts(const policy_call *call, int64_t layer, int64_t head, int64_t other_layer, int64_t other_head)
+static weir_status check_counts(const policy_call *call, int64_t layer, int64_t head,
+                                int64_t other_layer, int64_t other_head)
 {
     const int64_t n_heads = call->policy->shape.n_kv_heads, *const n = call->rows->n_rows;
     if (n[layer * n_heads + head] == n[other_layer * n_heads + other_head]) return WEIR_OK;
     return weir_error_set(call->error, WEIR_EINVAL,
-                          "triattention keeps the same rows in several heads, but layer %" PRId64 " has other counts than layer %" PRId64
-                          "; use vote=per_layer_head",
+                          "triattention keeps the same rows in several heads, but layer %" PRId64
+                          " has other counts than layer %" PRId64 "; use vote=per_layer_head",
                           layer, other_layer);
 }
 
@@ -72,7 +87,8 @@ static weir_status plan_per_head(policy_call *call, int64_t head)
 {
     const int64_t n_layers = call->policy->shape.n_layers;
     call->scratch_used = 0;
-    float *const sum = call->scores, *const u = policy_scratch(call, floats(call->policy->shape.max_rows));
+    float *const sum = call->scores, *const u =
+                                         policy_scratch(call, floats(call->policy->shape.max_rows));
     const size_t  used = call->scratch_used;
     const int64_t n_over = call->plan->n_over;
     for (int64_t layer = 0; layer < n_layers; layer++) {
@@ -80,7 +96,8 @@ static weir_status plan_per_head(policy_call *call, int64_t head)
         WEIR_TRY(check_counts(call, layer, head, 0, head));
         call->scratch_used = used;
         if (at.n > at.budget) WEIR_TRY(vote(call, &at, u));
-        for (int64_t j = 0; j < at.n && at.n > at.budget; j++) sum[j] = (layer == 0 ? 0 : sum[j]) + u[j];
+        for (int64_t j = 0; j < at.n && at.n > at.budget; j++)
+            sum[j] = (layer == 0 ? 0 : sum[j]) + u[j];
     }
     call->plan->n_over = n_over;
     for (int64_t layer = 0; layer < n_layers; layer++) {
@@ -94,7 +111,8 @@ static weir_status plan_per_head(policy_call *call, int64_t head)
 }
 
 /* top [n]: the greatest z of all voters so far. */
-static weir_status gather_votes(policy_call *call, const policy_head *at, float *top, bool *is_first)
+static weir_status gather_votes(policy_call *call, const policy_head *at, float *top,
+                                bool *is_first)
 {
     const weir_policy *const policy = call->policy;
     const int64_t            group = policy_group(policy);
@@ -137,7 +155,8 @@ static weir_status plan_union(policy_call *call)
 
 static weir_status plan_each(policy_call *call)
 {
-    for (int64_t layer = 0; layer < call->policy->shape.n_layers; layer++) WEIR_TRY(policy_plan_layer(call, layer));
+    for (int64_t layer = 0; layer < call->policy->shape.n_layers; layer++)
+        WEIR_TRY(policy_plan_layer(call, layer));
     return WEIR_OK;
 }
 
@@ -148,7 +167,8 @@ static weir_status plan(policy_call *call)
     case WEIR_VOTE_UNION: return plan_union(call);
     case WEIR_VOTE_PER_HEAD: break;
     }
-    for (int64_t head = 0; head < call->policy->shape.n_kv_heads; head++) WEIR_TRY(plan_per_head(call, head));
+    for (int64_t head = 0; head < call->policy->shape.n_kv_heads; head++)
+        WEIR_TRY(plan_per_head(call, head));
     return WEIR_OK;
 }
 
@@ -157,11 +177,13 @@ static const policy_default defaults[] = {
     { "group", "max" },    { "trig", "true" },     { "concentration", "true" },
     { "calibration", "" }, { "foreign", "false" }, { NULL, NULL },
 };
-const weir_policy_ops policy_triattention = { .name = "triattention",
-                                              .summary = "rows that queries ahead would attend to, by the model's query statistics",
-                                              .defaults = defaults,
-                                              .layout = layout,
-                                              .check = check,
-                                              .prepare = tri_prepare,
-                                              .score = score,
-                                              .plan = plan };
+const weir_policy_ops policy_triattention = {
+    .name = "triattention",
+    .summary = "rows that queries ahead would attend to, by the model's query statistics",
+    .defaults = defaults,
+    .layout = layout,
+    .check = check,
+    .prepare = tri_prepare,
+    .score = score,
+    .plan = plan
+};

@@ -49,7 +49,10 @@ typedef struct softmax {
     double sum;
 } softmax;
 
-enum { PIECE = 1024 /* rows at a time */, BLOCK = 128 /* query vectors at a time, unless one group has more */ };
+enum {
+    PIECE = 1024 /* rows at a time */,
+    BLOCK = 128 /* query vectors at a time, unless one group has more */
+};
 
 typedef struct window {
     policy_call       *call;
@@ -68,8 +71,10 @@ static int64_t block_queries(int64_t group) { return group < BLOCK ? BLOCK / gro
 size_t policy_window_scratch(const weir_policy_shape *shape, int64_t n)
 {
     const int64_t group = shape->n_heads / shape->n_kv_heads, block = block_queries(group) * group;
-    return policy_multiply_scratch(shape) + policy_scratch_size((size_t)(block * shape->key_dim), sizeof(float)) +
-           policy_scratch_size((size_t)(block * PIECE), sizeof(float)) + policy_scratch_size((size_t)(group * n), sizeof(softmax));
+    return policy_multiply_scratch(shape) +
+           policy_scratch_size((size_t)(block * shape->key_dim), sizeof(float)) +
+           policy_scratch_size((size_t)(block * PIECE), sizeof(float)) +
+           policy_scratch_size((size_t)(group * n), sizeof(softmax));
 }
 
 /* Queries [query, query + n) of all members to w->vectors [n, group, key_dim]. */
@@ -79,7 +84,8 @@ static void gather_queries(const window *w, int64_t query, int64_t n)
     const int64_t            dim = policy->shape.key_dim, group = policy_group(policy);
     for (int64_t i = 0; i < n; i++) /* heads of one query lie side by side */
         memcpy(w->vectors + i * group * dim,
-               policy_query(policy, w->call->state, w->at->layer, w->n_queries - 1 - query - i, w->at->head * group),
+               policy_query(policy, w->call->state, w->at->layer, w->n_queries - 1 - query - i,
+                            w->at->head * group),
                (size_t)(group * dim) * sizeof(float));
 }
 
@@ -89,16 +95,21 @@ static weir_status find_logits(const window *w, int64_t n_block, int64_t first, 
 {
     const int64_t              group = policy_group(w->call->policy);
     const float                scale = w->call->policy->shape.scale;
-    const weir_policy_products products = {
-        .first = first, .n = n, .n_vectors = n_block * group, .stride = PIECE, .vectors = w->vectors, .out = w->logits
-    };
+    const weir_policy_products products = { .first = first,
+                                            .n = n,
+                                            .n_vectors = n_block * group,
+                                            .stride = PIECE,
+                                            .vectors = w->vectors,
+                                            .out = w->logits };
     WEIR_TRY(policy_multiply(w->call, w->at, &products, &w->tile));
     for (int64_t v = 0; v < n_block * group; v++)
         for (int64_t i = 0; i < n; i++) w->logits[v * PIECE + i] *= scale;
     for (int64_t v = 0; w->is_group_max && v < n_block * group; v++) {
-        float *const greatest = w->logits + v / group * group * PIECE, *const logits = w->logits + v * PIECE;
+        float *const greatest = w->logits + v / group * group * PIECE, *const logits =
+                                                                           w->logits + v * PIECE;
         for (int64_t i = 0; v % group != 0 && i < n; i++)
-            greatest[i] = logits[i] > greatest[i] || logits[i] != logits[i] ? logits[i] : greatest[i];
+            greatest[i] =
+                logits[i] > greatest[i] || logits[i] != logits[i] ? logits[i] : greatest[i];
     }
     return WEIR_OK;
 }
@@ -145,10 +156,12 @@ static int64_t n_seen(const window *w, int64_t query, int64_t first, int64_t n)
 }
 
 /* Calls `use` with the logits of every query, or of its members, over rows [0, n_all), piece by piece. */
-typedef void (*logits_user)(const window *w, int64_t query, int64_t member, const float *logits, int64_t first, int64_t n, float *sums);
+typedef void (*logits_user)(const window *w, int64_t query, int64_t member, const float *logits,
+                            int64_t first, int64_t n, float *sums);
 static weir_status each_logits(const window *w, int64_t n_all, logits_user use, float *sums)
 {
-    const int64_t group = policy_group(w->call->policy), n_members = w->is_group_max ? 1 : group, most = block_queries(group);
+    const int64_t group = policy_group(w->call->policy), n_members = w->is_group_max ? 1 : group,
+                  most = block_queries(group);
     for (int64_t query = 0; query < w->n_queries; query += most) {
         const int64_t n_block = w->n_queries - query < most ? w->n_queries - query : most;
         gather_queries(w, query, n_block);
@@ -158,20 +171,24 @@ static weir_status each_logits(const window *w, int64_t n_all, logits_user use, 
             for (int64_t i = 0; i < n_block; i++)
                 for (int64_t member = 0; member < n_members; member++) {
                     const int64_t seen = n_seen(w, query + i, first, n);
-                    if (seen > 0) use(w, query + i, member, w->logits + (i * group + member) * PIECE, first, seen, sums);
+                    if (seen > 0)
+                        use(w, query + i, member, w->logits + (i * group + member) * PIECE, first,
+                            seen, sums);
                 }
         }
     }
     return WEIR_OK;
 }
 
-static void add_weights(const window *w, int64_t query, int64_t member, const float *logits, int64_t first, int64_t n, float *sums)
+static void add_weights(const window *w, int64_t query, int64_t member, const float *logits,
+                        int64_t first, int64_t n, float *sums)
 {
     (void)first, (void)sums;
     add_to_softmax(&w->softmaxes[member * w->n_queries + query], logits, n);
 }
 
-static void add_probabilities(const window *w, int64_t query, int64_t member, const float *logits, int64_t first, int64_t n, float *sums)
+static void add_probabilities(const window *w, int64_t query, int64_t member, const float *logits,
+                              int64_t first, int64_t n, float *sums)
 {
     const softmax *const s = &w->softmaxes[member * w->n_queries + query];
     const float          factor = (float)(1.0 / s->sum);
@@ -179,18 +196,20 @@ static void add_probabilities(const window *w, int64_t query, int64_t member, co
     for (int64_t i = 0; i < n; i++) out[i] += policy_weight(logits[i] - s->greatest) * factor;
 }
 
-weir_status policy_window_sums(policy_call *call, const policy_head *at, int64_t n_last, bool is_group_max, float *sums, int64_t *n_queries)
+weir_status policy_window_sums(policy_call *call, const policy_head *at, int64_t n_last,
+                               bool is_group_max, float *sums, int64_t *n_queries)
 {
     const weir_policy *const policy = call->policy;
-    const int64_t            group = policy_group(policy), available = policy_n_queries(policy, call->state);
-    window                   w = { .call = call, .at = at, .n_rows = at->n - n_last, .is_group_max = is_group_max };
+    const int64_t group = policy_group(policy), available = policy_n_queries(policy, call->state);
+    window w = { .call = call, .at = at, .n_rows = at->n - n_last, .is_group_max = is_group_max };
     w.n_queries = available < n_last ? available : n_last;
     const int64_t block = block_queries(group) * group;
     w.tile = policy_take_tile(call);
     w.vectors = policy_scratch(call, (size_t)(block * policy->shape.key_dim) * sizeof(float));
     w.logits = policy_scratch(call, (size_t)(block * PIECE) * sizeof(float));
     w.softmaxes = policy_scratch(call, (size_t)(group * policy->layout.ring) * sizeof(softmax));
-    for (int64_t i = 0; i < group * w.n_queries; i++) w.softmaxes[i] = (softmax){ .greatest = -INFINITY };
+    for (int64_t i = 0; i < group * w.n_queries; i++)
+        w.softmaxes[i] = (softmax){ .greatest = -INFINITY };
     *n_queries = w.n_queries;
     for (int64_t i = 0; i < (is_group_max ? 1 : group) * at->n; i++) sums[i] = 0;
     WEIR_TRY(each_logits(&w, is_group_max ? w.n_rows : at->n, add_weights, NULL));

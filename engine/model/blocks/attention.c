@@ -15,17 +15,21 @@ typedef struct weights {
 
 static const weir_slot slots[] = { WEIR_HEADS_SLOTS(weights, heads), { 0 } };
 
-static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rotary_dim", "rope_theta", NULL };
+static const char *const shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
+                                      "rotary_dim", "rope_theta", NULL };
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
+static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options,
+                                int64_t n_rows, int64_t n_segments)
 {
     (void)n_segments;
-    return n_rows * (weir_heads_q_width(shape, options) + 2 * weir_heads_kv_width(shape, options) + weir_heads_width(shape, options));
+    return n_rows * (weir_heads_q_width(shape, options) + 2 * weir_heads_kv_width(shape, options) +
+                     weir_heads_width(shape, options));
 }
 
 /* ---- what is watched ------------------------------------------------------------------------------------------- */
-static const weir_attention_watch *watch_of(const weir_shape *shape, const weir_block_options *options, const weir_step *step,
-                                            int64_t sequence)
+static const weir_attention_watch *watch_of(const weir_shape         *shape,
+                                            const weir_block_options *options,
+                                            const weir_step *step, int64_t sequence)
 {
     const bool has_window = options->window && shape->window > 0;
     return step->watches != NULL && !has_window ? step->watches[sequence] : NULL;
@@ -40,17 +44,19 @@ static const float *shown(const weir_step *step, const float *q, int64_t n)
 }
 
 /* q [n_rows, H, stride] of the sequences that want it, before it is turned. */
-static void keep_plain(const weir_shape *shape, const weir_block_options *options, const weir_step *step, const float *q, int64_t stride)
+static void keep_plain(const weir_shape *shape, const weir_block_options *options,
+                       const weir_step *step, const float *q, int64_t stride)
 {
     const size_t bytes = (size_t)shape->head_dim * sizeof(float);
     for (int64_t i = 0; i < step->n_kv; i++) {
         const weir_attention_watch *const watch = watch_of(shape, options, step, step->kv_owner[i]);
         if (watch == NULL || watch->plain == NULL || step->kv[i].first_head > 0) continue;
-        const float *const rows =
-            shown(step, q + step->kv[i].first_row * shape->n_heads * stride, step->kv[i].n_rows * shape->n_heads * stride);
+        const float *const rows = shown(step, q + step->kv[i].first_row * shape->n_heads * stride,
+                                        step->kv[i].n_rows * shape->n_heads * stride);
         for (int64_t r = 0; r < step->kv[i].n_rows; r++)
             for (int64_t h = 0; h < shape->n_heads; h++)
-                memcpy(watch->plain + (r * shape->n_heads + h) * shape->head_dim, rows + (r * shape->n_heads + h) * stride, bytes);
+                memcpy(watch->plain + (r * shape->n_heads + h) * shape->head_dim,
+                       rows + (r * shape->n_heads + h) * stride, bytes);
     }
 }
 
@@ -71,7 +77,8 @@ static weir_kv_segment last_row(const weir_kv_segment *segment)
 }
 
 /* A segment with pages on disk, as weir_heads_attend takes it. */
-static weir_status find_mass_in_ranges(const weir_step *step, weir_attention_mass_args piece, int64_t segment)
+static weir_status find_mass_in_ranges(const weir_step *step, weir_attention_mass_args piece,
+                                       int64_t segment)
 {
     weir_attention_mass_segment part = step->mass[segment];
     bool                        is_last = false;
@@ -90,18 +97,20 @@ static weir_status find_mass_in_ranges(const weir_step *step, weir_attention_mas
 }
 
 /* What the rows of a sequence, segments [first, end), gave to those before them. */
-static weir_status find_mass(const weir_shape *shape, const weir_step *step, const weir_attention_watch *watch,
-                             const turned_queries *queries, int64_t first, int64_t end)
+static weir_status find_mass(const weir_shape *shape, const weir_step *step,
+                             const weir_attention_watch *watch, const turned_queries *queries,
+                             int64_t first, int64_t end)
 {
     const int64_t group = shape->n_heads / shape->n_kv_heads;
     const bool    rereads = weir_attention_watch_rereads(watch, step->kv[first].n_rows);
     for (int64_t i = first; i < end; i++) {
         const int64_t at = step->kv[i].first_head * group * watch->stride;
-        step->mass[i] = (weir_attention_mass_segment){ .rows = rereads ? step->kv[i] : last_row(&step->kv[i]),
-                                                       .mass = watch->mass != NULL ? watch->mass + at : NULL,
-                                                       .below = watch->below != NULL ? watch->below + at : NULL,
-                                                       .last = watch->last != NULL ? watch->last + at : NULL,
-                                                       .stride = watch->stride };
+        step->mass[i] =
+            (weir_attention_mass_segment){ .rows = rereads ? step->kv[i] : last_row(&step->kv[i]),
+                                           .mass = watch->mass != NULL ? watch->mass + at : NULL,
+                                           .below = watch->below != NULL ? watch->below + at : NULL,
+                                           .last = watch->last != NULL ? watch->last + at : NULL,
+                                           .stride = watch->stride };
     }
     const weir_attention_mass_args args = { .q = queries->q,
                                             .lse = step->lse,
@@ -115,19 +124,26 @@ static weir_status find_mass(const weir_shape *shape, const weir_step *step, con
                                             .scale = 1.0f / sqrtf((float)shape->head_dim),
                                             .k_format = step->kv_format.k,
                                             .sinks = step->sinks };
-    return rereads && weir_heads_is_cold(step, first) ? find_mass_in_ranges(step, args, first) : weir_attention_mass(step->stream, &args);
+    return rereads && weir_heads_is_cold(step, first) ? find_mass_in_ranges(step, args, first)
+                                                      : weir_attention_mass(step->stream, &args);
 }
 
 /* Sequences that are watched, one by one: they may share what the mass goes to. */
-static weir_status show(const weir_shape *shape, const weir_block_options *options, const weir_step *step, const turned_queries *queries)
+static weir_status show(const weir_shape *shape, const weir_block_options *options,
+                        const weir_step *step, const turned_queries *queries)
 {
     for (int64_t first = 0, end; first < step->n_kv; first = end) {
-        const weir_attention_watch *const watch = watch_of(shape, options, step, step->kv_owner[first]);
-        for (end = first + 1; end < step->n_kv && step->kv_owner[end] == step->kv_owner[first];) end++;
+        const weir_attention_watch *const watch =
+            watch_of(shape, options, step, step->kv_owner[first]);
+        for (end = first + 1; end < step->n_kv && step->kv_owner[end] == step->kv_owner[first];)
+            end++;
         if (watch == NULL) continue;
         const bool        is_planned = watch->seen == NULL;
-        const weir_status status = weir_attention_watch_wants_mass(watch) ? find_mass(shape, step, watch, queries, first, end) : WEIR_OK;
-        if (is_planned && status == WEIR_EUNSUPPORTED) continue; /* who needs it is refused before (weir_model_shows_mass) */
+        const weir_status status = weir_attention_watch_wants_mass(watch)
+                                       ? find_mass(shape, step, watch, queries, first, end)
+                                       : WEIR_OK;
+        if (is_planned && status == WEIR_EUNSUPPORTED)
+            continue; /* who needs it is refused before (weir_model_shows_mass) */
         WEIR_TRY(status);
         if (is_planned) continue;
         const float *q = queries->q + step->kv[first].first_row * queries->row_stride;
@@ -137,11 +153,13 @@ static weir_status show(const weir_shape *shape, const weir_block_options *optio
     return WEIR_OK;
 }
 
-static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
+static weir_status forward(const weir_shape *shape, const weir_block_options *options,
+                           const void *block_weights, const weir_step *step)
 {
     const weights *const w = block_weights;
     const int64_t        n = step->n_rows, hd = shape->head_dim;
-    const int64_t        q_row = weir_heads_q_width(shape, options), kv_row = weir_heads_kv_width(shape, options),
+    const int64_t        q_row = weir_heads_q_width(shape, options),
+                  kv_row = weir_heads_kv_width(shape, options),
                   o_row = weir_heads_width(shape, options);
     const int64_t q_head = options->q_gate ? 2 * hd : hd;
 
@@ -166,24 +184,26 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                                 .k_format = step->kv_format.k,
                                                                 .v_format = step->kv_format.v,
                                                                 .sinks = step->sinks }));
-    WEIR_TRY(weir_heads_attend(step, &(weir_attention_args){ .out = out,
-                                                             .q = q,
-                                                             .segments = step->kv,
-                                                             .n_segments = step->n_kv,
-                                                             .n_heads = shape->n_heads,
-                                                             .n_kv_heads = shape->n_kv_heads,
-                                                             .key_dim = hd,
-                                                             .value_dim = hd,
-                                                             .q_stride = q_row,
-                                                             .q_head_stride = q_head,
-                                                             .out_stride = o_row,
-                                                             .window = options->window ? (int32_t)shape->window : 0,
-                                                             .scale = 1.0f / sqrtf((float)hd),
-                                                             .k_format = step->kv_format.k,
-                                                             .v_format = step->kv_format.v,
-                                                             .sinks = step->sinks,
-                                                             .lse = step->watches != NULL ? step->lse : NULL }));
-    if (step->watches != NULL) WEIR_TRY(show(shape, options, step, &(turned_queries){ q, q_row, q_head }));
+    WEIR_TRY(weir_heads_attend(
+        step, &(weir_attention_args){ .out = out,
+                                      .q = q,
+                                      .segments = step->kv,
+                                      .n_segments = step->n_kv,
+                                      .n_heads = shape->n_heads,
+                                      .n_kv_heads = shape->n_kv_heads,
+                                      .key_dim = hd,
+                                      .value_dim = hd,
+                                      .q_stride = q_row,
+                                      .q_head_stride = q_head,
+                                      .out_stride = o_row,
+                                      .window = options->window ? (int32_t)shape->window : 0,
+                                      .scale = 1.0f / sqrtf((float)hd),
+                                      .k_format = step->kv_format.k,
+                                      .v_format = step->kv_format.v,
+                                      .sinks = step->sinks,
+                                      .lse = step->watches != NULL ? step->lse : NULL }));
+    if (step->watches != NULL)
+        WEIR_TRY(show(shape, options, step, &(turned_queries){ q, q_row, q_head }));
     WEIR_TRY(weir_heads_gate(shape, options, step, out, q));
     return weir_heads_out(shape, &w->heads, step, out);
 }

@@ -26,7 +26,10 @@ static int64_t kv_heads(const weir_shape *shape, const weir_block_options *optio
     return shape->n_kv_heads;
 }
 static double gate_bias(const weir_block_options *options) { return options->coda.gate_bias; }
-static bool   learns_gates(const weir_block_options *options) { return options->coda.gate == WEIR_CODA_GATE_LEARNED; }
+static bool   learns_gates(const weir_block_options *options)
+{
+    return options->coda.gate == WEIR_CODA_GATE_LEARNED;
+}
 static double rate_logit(const weir_block_options *options) { return options->coda.rate_logit; }
 
 static int64_t block_rows(const weir_block_options *options) { return options->coda.block_rows; }
@@ -56,7 +59,8 @@ static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential
                                      .initial = rate_logit },
                                    { 0 } };
 
-static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rotary_dim", "rope_theta", NULL };
+static const char *const shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
+                                      "rotary_dim", "rope_theta", NULL };
 
 /* ---- one step of the model -------------------------------------------------------------------------------------------- */
 /* All blocks and steps of the layer; what is in the scratch behind the rows. */
@@ -69,9 +73,9 @@ typedef struct memory_pass {
     float                    *gates, *rates; /* [n] [G] */
     weir_coda_segment        *writes; /* [n_segments] */
     weir_kv_segment          *reads; /* [n_segments] */
-    void                    **table; /* [n_segments, G, pages of a state], or [G, pages of a state and of a block] */
-    char                     *pages; /* [G, pages of a block] */
-    bool                      plans;
+    void **table; /* [n_segments, G, pages of a state], or [G, pages of a state and of a block] */
+    char  *pages; /* [G, pages of a block] */
+    bool   plans;
 } memory_pass;
 
 typedef struct cursor {
@@ -91,25 +95,34 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Pages behind the state's whole ones that a block of so many rows needs. */
-static int64_t block_pages(int64_t n_rows) { return (n_rows + 2 * (WEIR_PAGE_TOKENS - 1)) / WEIR_PAGE_TOKENS; }
+static int64_t block_pages(int64_t n_rows)
+{
+    return (n_rows + 2 * (WEIR_PAGE_TOKENS - 1)) / WEIR_PAGE_TOKENS;
+}
 
 static size_t lay_out(memory_pass *p, char *base, int64_t n_rows, int64_t n_segments)
 {
     const weir_coda_state state = weir_coda_view(&p->layer, NULL);
-    const int64_t         heads = p->layer.n_kv_heads, n_block = block_pages(least(n_rows, p->options->coda.block_rows));
-    cursor                c = { base, (size_t)weir_differential_elements(p->shape, p->options, n_rows) * sizeof(float) };
+    const int64_t         heads = p->layer.n_kv_heads,
+                  n_block = block_pages(least(n_rows, p->options->coda.block_rows));
+    cursor c = { base,
+                 (size_t)weir_differential_elements(p->shape, p->options, n_rows) * sizeof(float) };
     p->gates = place(&c, n_rows, sizeof *p->gates);
     p->rates = place(&c, heads, sizeof *p->rates);
     p->writes = place(&c, n_segments, sizeof *p->writes);
     p->reads = place(&c, n_segments, sizeof *p->reads);
-    p->table = place(&c, heads * most(n_segments * state.n_pages, state.n_pages + n_block), sizeof *p->table);
+    p->table = place(&c, heads * most(n_segments * state.n_pages, state.n_pages + n_block),
+                     sizeof *p->table);
     p->pages = place(&c, heads * n_block, (size_t)state.page_bytes);
     return c.at;
 }
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
+static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options,
+                                int64_t n_rows, int64_t n_segments)
 {
-    memory_pass p = { .shape = shape, .options = options, .layer = weir_coda_layer_of(shape, options) };
+    memory_pass p = { .shape = shape,
+                      .options = options,
+                      .layer = weir_coda_layer_of(shape, options) };
     return (int64_t)((lay_out(&p, NULL, n_rows, n_segments) + sizeof(float) - 1) / sizeof(float));
 }
 
@@ -121,14 +134,16 @@ static weir_status project_gates(const memory_pass *p, const weights *w)
         for (int64_t i = 0; !p->plans && i < p->step->n_rows; i++) p->gates[i] = w->write_bias[0];
         return WEIR_OK;
     }
-    return weir_matmul(
-        p->step->stream,
-        &(weir_matmul_args){ .x = p->step->normed,
-                             .n_rows = p->step->n_rows,
-                             .n_in = d,
-                             .x_stride = d,
-                             .n_outputs = 1,
-                             .outputs = { { .weight = w->write, .dst = p->gates, .dst_stride = 1, .bias = w->write_bias } } });
+    return weir_matmul(p->step->stream,
+                       &(weir_matmul_args){ .x = p->step->normed,
+                                            .n_rows = p->step->n_rows,
+                                            .n_in = d,
+                                            .x_stride = d,
+                                            .n_outputs = 1,
+                                            .outputs = { { .weight = w->write,
+                                                           .dst = p->gates,
+                                                           .dst_stride = 1,
+                                                           .bias = w->write_bias } } });
 }
 
 static void find_gates(const memory_pass *p, const weir_coda_segment *segment)
@@ -165,7 +180,8 @@ static weir_status attend(const memory_pass *p, const weir_kv_segment *segments,
 }
 
 /* The state's pages as far as they are full, then those of the block, the first of which begins with the rest of the state. */
-static weir_kv_segment behind_state(const memory_pass *p, const weir_coda_state *state, int64_t first, int64_t n)
+static weir_kv_segment behind_state(const memory_pass *p, const weir_coda_state *state,
+                                    int64_t first, int64_t n)
 {
     const int64_t n_past = state->head->n_rows, whole = n_past / WEIR_PAGE_TOKENS;
     const int64_t n_pages = (n_past + n + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
@@ -178,7 +194,10 @@ static weir_kv_segment behind_state(const memory_pass *p, const weir_coda_state 
             if (i == whole && n_past % WEIR_PAGE_TOKENS != 0)
                 memcpy(page, stored, (size_t)state->page_bytes);
             else if (i + 1 == n_pages)
-                memset(page, 0, (size_t)state->page_bytes); /* attention multiplies what lies behind the last row by zero */
+                memset(
+                    page, 0,
+                    (size_t)state
+                        ->page_bytes); /* attention multiplies what lies behind the last row by zero */
             page += state->page_bytes;
         }
     return (weir_kv_segment){ .pages = p->table,
@@ -193,22 +212,28 @@ static weir_status run_block(const memory_pass *p, void *memory, int64_t first, 
 {
     const int64_t         hd = p->layer.head_dim, width = p->layer.n_kv_heads * hd;
     const weir_coda_state state = weir_coda_view(&p->layer, memory);
-    const weir_kv_segment rows =
-        p->plans ? (weir_kv_segment){ .n_rows = (int32_t)n, .n_past = (int32_t)state.n_slots, .n_heads = (int32_t)p->layer.n_kv_heads }
-                 : behind_state(p, &state, first, n);
-    WEIR_TRY(weir_kv_write(p->step->stream, &(weir_kv_write_args){ .k = p->rows.k,
-                                                                   .v = p->rows.v,
-                                                                   .segments = &rows,
-                                                                   .n_segments = 1,
-                                                                   .n_kv_heads = p->layer.n_kv_heads,
-                                                                   .key_dim = hd,
-                                                                   .value_dim = hd,
-                                                                   .k_stride = width,
-                                                                   .v_stride = width,
-                                                                   .k_format = p->layer.format,
-                                                                   .v_format = p->layer.format }));
+    const weir_kv_segment rows = p->plans
+                                     ? (weir_kv_segment){ .n_rows = (int32_t)n,
+                                                          .n_past = (int32_t)state.n_slots,
+                                                          .n_heads = (int32_t)p->layer.n_kv_heads }
+                                     : behind_state(p, &state, first, n);
+    WEIR_TRY(
+        weir_kv_write(p->step->stream, &(weir_kv_write_args){ .k = p->rows.k,
+                                                              .v = p->rows.v,
+                                                              .segments = &rows,
+                                                              .n_segments = 1,
+                                                              .n_kv_heads = p->layer.n_kv_heads,
+                                                              .key_dim = hd,
+                                                              .value_dim = hd,
+                                                              .k_stride = width,
+                                                              .v_stride = width,
+                                                              .k_format = p->layer.format,
+                                                              .v_format = p->layer.format }));
     WEIR_TRY(attend(p, &rows, 1));
-    return write_rows(p, &(weir_coda_segment){ .state = memory, .first_row = (int32_t)first, .n_rows = (int32_t)n }, 1);
+    return write_rows(
+        p,
+        &(weir_coda_segment){ .state = memory, .first_row = (int32_t)first, .n_rows = (int32_t)n },
+        1);
 }
 
 /* Rows of one sequence up to a snapshot. */
@@ -232,12 +257,14 @@ static weir_status run_steps(const memory_pass *p, int64_t n)
     for (int64_t i = 0; i < n; i++) {
         const weir_coda_state state = weir_coda_view(&p->layer, p->writes[i].state);
         void **const          table = p->table + i * heads * state.n_pages;
-        for (int64_t page = 0; !p->plans && page < heads * state.n_pages; page++) table[page] = state.pages + page * state.page_bytes;
+        for (int64_t page = 0; !p->plans && page < heads * state.n_pages; page++)
+            table[page] = state.pages + page * state.page_bytes;
         p->reads[i] = (weir_kv_segment){ .pages = table,
                                          .page_stride = state.n_pages,
                                          .first_row = p->writes[i].first_row,
                                          .n_rows = 1,
-                                         .n_past = p->plans ? (int32_t)state.n_slots - 1 : state.head->n_rows - 1,
+                                         .n_past = p->plans ? (int32_t)state.n_slots - 1
+                                                            : state.head->n_rows - 1,
                                          .n_heads = (int32_t)heads };
     }
     return attend(p, p->reads, n);
@@ -248,20 +275,24 @@ static weir_status run_round(const memory_pass *p, const weir_recurrent_round *r
     int64_t n_steps = 0;
     for (int64_t i = 0; i < p->step->n_segments; i++) {
         const weir_recurrent_segment *const segment = &round->segments[i];
-        const bool                          is_step = segment->n_rows == 1 && (p->plans || !p->step->is_prompt[i]);
+        const bool is_step = segment->n_rows == 1 && (p->plans || !p->step->is_prompt[i]);
         if (segment->n_rows == 0) continue;
         if (!p->plans) weir_coda_memory_begin(&p->layer, p->options, segment->state);
         if (is_step)
-            p->writes[n_steps++] =
-                (weir_coda_segment){ .state = segment->state, .first_row = segment->first_row, .n_rows = 1, .is_step = true };
+            p->writes[n_steps++] = (weir_coda_segment){ .state = segment->state,
+                                                        .first_row = segment->first_row,
+                                                        .n_rows = 1,
+                                                        .is_step = true };
         if (!is_step || p->plans) WEIR_TRY(run_blocks(p, segment));
     }
     WEIR_TRY(run_steps(p, n_steps));
-    for (int32_t c = 0; c < round->n_copies; c++) memcpy(round->copies[c].dst, round->copies[c].src, round->copies[c].bytes);
+    for (int32_t c = 0; c < round->n_copies; c++)
+        memcpy(round->copies[c].dst, round->copies[c].src, round->copies[c].bytes);
     return WEIR_OK;
 }
 
-static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
+static weir_status forward(const weir_shape *shape, const weir_block_options *options,
+                           const void *block_weights, const weir_step *step)
 {
     const weights *const w = block_weights;
     memory_pass          p = { .shape = shape,
@@ -271,7 +302,8 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                .rows = weir_differential_place(shape, options, step),
                                .plans = weir_stream_is_planning(step->stream) };
     (void)lay_out(&p, (char *)step->scratch, step->n_rows, step->n_segments);
-    for (int64_t h = 0; !p.plans && h < shape->n_kv_heads; h++) p.rates[h] = 1.0f / (1.0f + expf(-w->rate_logits[h]));
+    for (int64_t h = 0; !p.plans && h < shape->n_kv_heads; h++)
+        p.rates[h] = 1.0f / (1.0f + expf(-w->rate_logits[h]));
     p.layer.rates = p.rates;
     WEIR_TRY(weir_differential_project(shape, options, &w->differential, step, &p.rows));
     WEIR_TRY(project_gates(&p, w));

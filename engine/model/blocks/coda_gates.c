@@ -9,7 +9,8 @@ static double length_of(const float *value, int64_t width)
     return sqrt(sum);
 }
 
-void weir_gates_of_values(float *gates, float *mean, const float *values, int64_t n_rows, int64_t width, int64_t first, int64_t memory)
+void weir_gates_of_values(float *gates, float *mean, const float *values, int64_t n_rows,
+                          int64_t width, int64_t first, int64_t memory)
 {
     for (int64_t i = 0; i < n_rows; i++) {
         const int64_t n_before = first + i;

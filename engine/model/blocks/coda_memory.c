@@ -13,49 +13,56 @@ static weir_coda_band band_of(const weir_shape *shape, const weir_block_options 
     switch (options->coda.band) {
     case WEIR_BAND_UPPER_HALF: return WEIR_CODA_UPPER_HALF;
     case WEIR_BAND_SLOW_PAIRS: return WEIR_CODA_SLOW_PAIRS;
-    default: return is_still || options->rope == WEIR_ROPE_PAIRS ? WEIR_CODA_UPPER_HALF : WEIR_CODA_SLOW_PAIRS;
+    default:
+        return is_still || options->rope == WEIR_ROPE_PAIRS ? WEIR_CODA_UPPER_HALF
+                                                            : WEIR_CODA_SLOW_PAIRS;
     }
 }
 
 /* Halves turned in pairs across more than half of a head, but not all of it: neither half is slow. */
 static bool has_no_band(const weir_shape *shape, const weir_block_options *options)
 {
-    return options->coda.band == WEIR_BAND_BY_ROPE && options->coda.landmarks_summary > 0 && options->rope == WEIR_ROPE_HALF_SPLIT &&
-           2 * shape->rotary_dim > shape->head_dim && shape->rotary_dim < shape->head_dim;
+    return options->coda.band == WEIR_BAND_BY_ROPE && options->coda.landmarks_summary > 0 &&
+           options->rope == WEIR_ROPE_HALF_SPLIT && 2 * shape->rotary_dim > shape->head_dim &&
+           shape->rotary_dim < shape->head_dim;
 }
 
 weir_coda_layer weir_coda_layer_of(const weir_shape *shape, const weir_block_options *options)
 {
     const weir_coda_options *const o = &options->coda;
-    return (weir_coda_layer){ .n_kv_heads = shape->n_kv_heads,
-                              .head_dim = shape->head_dim,
-                              .window = (int32_t)o->window,
-                              .n_exact = (int32_t)o->landmarks_exact,
-                              .n_summary = (int32_t)o->landmarks_summary,
-                              .least_exact = (int32_t)(o->least_exact < 0 ? o->landmarks_exact : o->least_exact),
-                              .least_summary = (int32_t)(o->least_summary < 0 ? o->landmarks_summary : o->least_summary),
-                              .growth = o->growth,
-                              .exact_candidates = (int32_t)o->exact_candidates,
-                              .summary_candidates = (int32_t)o->summary_candidates,
-                              .exact_gate = (float)o->exact_gate,
-                              .summary_gate = (float)o->summary_gate,
-                              .hit = (float)o->match,
-                              .novelty = (float)o->novelty,
-                              .is_gated = o->gate != WEIR_CODA_GATE_CONSTANT,
-                              .refreshes = o->refresh,
-                              .founds = o->found,
-                              .is_compat = o->candidates == WEIR_CANDIDATES_COMPAT,
-                              .band = band_of(shape, options),
-                              .format = options->state_format };
+    return (weir_coda_layer){
+        .n_kv_heads = shape->n_kv_heads,
+        .head_dim = shape->head_dim,
+        .window = (int32_t)o->window,
+        .n_exact = (int32_t)o->landmarks_exact,
+        .n_summary = (int32_t)o->landmarks_summary,
+        .least_exact = (int32_t)(o->least_exact < 0 ? o->landmarks_exact : o->least_exact),
+        .least_summary = (int32_t)(o->least_summary < 0 ? o->landmarks_summary : o->least_summary),
+        .growth = o->growth,
+        .exact_candidates = (int32_t)o->exact_candidates,
+        .summary_candidates = (int32_t)o->summary_candidates,
+        .exact_gate = (float)o->exact_gate,
+        .summary_gate = (float)o->summary_gate,
+        .hit = (float)o->match,
+        .novelty = (float)o->novelty,
+        .is_gated = o->gate != WEIR_CODA_GATE_CONSTANT,
+        .refreshes = o->refresh,
+        .founds = o->found,
+        .is_compat = o->candidates == WEIR_CANDIDATES_COMPAT,
+        .band = band_of(shape, options),
+        .format = options->state_format
+    };
 }
 
 const char *weir_coda_memory_reject(const weir_shape *shape, const weir_block_options *options)
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     if (layer.format != WEIR_KV_F32 && layer.format != WEIR_KV_F16 && layer.format != WEIR_KV_BF16)
-        return "its memory holds rows in f32, f16 or bf16, keys and values alike: set kv.format to one of these";
+        return "its memory holds rows in f32, f16 or bf16, keys and values alike: set kv.format to "
+               "one of these";
     if (has_no_band(shape, options))
-        return "RoPE turns more than half of each head, but not all of it: band = \"by_rope\" finds no slow half; name the band of the "
+        return "RoPE turns more than half of each head, but not all of it: band = \"by_rope\" "
+               "finds no slow half; name the band of the "
                "prototypes";
     const char *const why = weir_differential_reject(options);
     return why != NULL ? why : weir_coda_reject(&layer);
@@ -64,9 +71,12 @@ const char *weir_coda_memory_reject(const weir_shape *shape, const weir_block_op
 /* Behind the kernel's state. */
 enum { LEVEL_ELEMENTS = 16 };
 
-float *weir_coda_memory_level(const weir_coda_layer *layer, const weir_block_options *options, void *memory)
+float *weir_coda_memory_level(const weir_coda_layer *layer, const weir_block_options *options,
+                              void *memory)
 {
-    return options->coda.gate == WEIR_CODA_GATE_VALUE_NORM ? (float *)((char *)memory + weir_coda_view(layer, NULL).bytes) : NULL;
+    return options->coda.gate == WEIR_CODA_GATE_VALUE_NORM
+               ? (float *)((char *)memory + weir_coda_view(layer, NULL).bytes)
+               : NULL;
 }
 
 int64_t weir_coda_memory_elements(const weir_shape *shape, const weir_block_options *options)
@@ -82,18 +92,23 @@ static void put_noise(const weir_coda_layer *layer, const weir_coda_state *state
     for (int64_t slot = layer->window; slot < state->n_slots; slot++)
         for (int64_t h = 0; h < layer->n_kv_heads; h++)
             for (int64_t d = 0; d < layer->head_dim; d++) {
-                const uint64_t place = (uint64_t)(((slot * layer->n_kv_heads) + h) * layer->head_dim + d) * 2;
-                const bool     has_key = slot < layer->window + layer->n_exact || weir_coda_is_low(layer, d);
-                char *const    page = weir_coda_page(state, h, state->rows[slot]);
+                const uint64_t place =
+                    (uint64_t)(((slot * layer->n_kv_heads) + h) * layer->head_dim + d) * 2;
+                const bool has_key =
+                    slot < layer->window + layer->n_exact || weir_coda_is_low(layer, d);
+                char *const page = weir_coda_page(state, h, state->rows[slot]);
                 if (has_key)
-                    weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_K, state->rows[slot], d),
+                    weir_coda_store(layer->format, page,
+                                    weir_coda_index(layer, WEIR_KV_K, state->rows[slot], d),
                                     weir_noise_at(place + 1, 0.02f));
-                weir_coda_store(layer->format, page, weir_coda_index(layer, WEIR_KV_V, state->rows[slot], d),
+                weir_coda_store(layer->format, page,
+                                weir_coda_index(layer, WEIR_KV_V, state->rows[slot], d),
                                 weir_noise_at(place + 2, 0.02f));
             }
 }
 
-void weir_coda_memory_begin(const weir_coda_layer *layer, const weir_block_options *options, void *memory)
+void weir_coda_memory_begin(const weir_coda_layer *layer, const weir_block_options *options,
+                            void *memory)
 {
     const weir_coda_state state = weir_coda_view(layer, memory);
     if (state.head->position > 0) return;
@@ -101,12 +116,14 @@ void weir_coda_memory_begin(const weir_coda_layer *layer, const weir_block_optio
     if (options->coda.start == WEIR_START_NOISE) put_noise(layer, &state);
 }
 
-bool weir_coda_memory_is_sound(const weir_shape *shape, const weir_block_options *options, const void *memory, int64_t n_tokens)
+bool weir_coda_memory_is_sound(const weir_shape *shape, const weir_block_options *options,
+                               const void *memory, int64_t n_tokens)
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
-    const float *const    level = weir_coda_memory_level(&layer, options, (void *)(uintptr_t)memory);
-    return n_tokens > 0 && state.head->position == n_tokens && weir_coda_problem(&layer, memory) == NULL &&
+    const float *const level = weir_coda_memory_level(&layer, options, (void *)(uintptr_t)memory);
+    return n_tokens > 0 && state.head->position == n_tokens &&
+           weir_coda_problem(&layer, memory) == NULL &&
            (level == NULL || weir_gates_is_mean(*level));
 }
 
@@ -117,7 +134,8 @@ static int32_t used_slots(const weir_coda_state *state, int64_t first, int64_t n
     return n_used;
 }
 
-void weir_coda_memory_count(const weir_shape *shape, const weir_block_options *options, const void *memory, weir_banks *sum)
+void weir_coda_memory_count(const weir_shape *shape, const weir_block_options *options,
+                            const void *memory, weir_banks *sum)
 {
     static const weir_banks_count of[WEIR_CODA_COUNTS] = {
         [WEIR_CODA_EVICTIONS] = WEIR_BANKS_EVICTIONS,
@@ -132,8 +150,8 @@ void weir_coda_memory_count(const weir_shape *shape, const weir_block_options *o
         [WEIR_CODA_EXACT_OPENED] = WEIR_BANKS_EXACT_OPENED,
         [WEIR_CODA_SUMMARY_OPENED] = WEIR_BANKS_SUMMARY_OPENED,
     };
-    const weir_coda_layer       layer = weir_coda_layer_of(shape, options);
-    const weir_coda_state       state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
+    const weir_coda_layer layer = weir_coda_layer_of(shape, options);
+    const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
     const weir_coda_head *const head = state.head;
     sum->ring.slots += layer.window;
     sum->ring.open += layer.window;

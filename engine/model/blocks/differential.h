@@ -23,35 +23,35 @@ double  weir_differential_theta(const weir_block_options *options);
 double  weir_differential_norm(const weir_block_options *options);
 
 /* Their slots in a `type` whose member `differential` is a weir_differential. What a checkpoint without adapter lacks has its initial value. */
-#define WEIR_DIFFERENTIAL_SLOTS(type, differential)                                                                                        \
-    WEIR_HEADS_SLOTS(type, differential.heads),                                                                                            \
-        { .name = "coda.lambda",                                                                                                           \
-          .kind = WEIR_SLOT_MATRIX,                                                                                                        \
-          .rows = weir_differential_heads,                                                                                                 \
-          .cols = weir_heads_model,                                                                                                        \
-          .offset = offsetof(type, differential.lambda),                                                                                   \
-          .optional = true,                                                                                                                \
-          .wanted = weir_differential_is_on },                                                                                             \
-        { .name = "coda.lambda_bias",                                                                                                      \
-          .kind = WEIR_SLOT_VECTOR,                                                                                                        \
-          .rows = weir_differential_heads,                                                                                                 \
-          .cols = weir_heads_one,                                                                                                          \
-          .offset = offsetof(type, differential.lambda_bias),                                                                              \
-          .optional = true,                                                                                                                \
-          .wanted = weir_differential_is_on,                                                                                               \
-          .initial = weir_differential_lambda_bias },                                                                                      \
-        { .name = "coda.theta",                                                                                                            \
-          .kind = WEIR_SLOT_VECTOR,                                                                                                        \
-          .rows = weir_differential_heads,                                                                                                 \
-          .cols = weir_differential_pairs,                                                                                                 \
-          .offset = offsetof(type, differential.theta),                                                                                    \
-          .optional = true,                                                                                                                \
-          .wanted = weir_differential_is_on,                                                                                               \
-          .initial = weir_differential_theta },                                                                                            \
-    {                                                                                                                                      \
-        .name = "coda.head_norm", .kind = WEIR_SLOT_VECTOR, .rows = weir_heads_dim, .cols = weir_heads_one,                                \
-        .offset = offsetof(type, differential.norm), .optional = true, .wanted = weir_differential_with_norm,                              \
-        .initial = weir_differential_norm                                                                                                  \
+#define WEIR_DIFFERENTIAL_SLOTS(type, differential)                                                \
+    WEIR_HEADS_SLOTS(type, differential.heads),                                                    \
+        { .name = "coda.lambda",                                                                   \
+          .kind = WEIR_SLOT_MATRIX,                                                                \
+          .rows = weir_differential_heads,                                                         \
+          .cols = weir_heads_model,                                                                \
+          .offset = offsetof(type, differential.lambda),                                           \
+          .optional = true,                                                                        \
+          .wanted = weir_differential_is_on },                                                     \
+        { .name = "coda.lambda_bias",                                                              \
+          .kind = WEIR_SLOT_VECTOR,                                                                \
+          .rows = weir_differential_heads,                                                         \
+          .cols = weir_heads_one,                                                                  \
+          .offset = offsetof(type, differential.lambda_bias),                                      \
+          .optional = true,                                                                        \
+          .wanted = weir_differential_is_on,                                                       \
+          .initial = weir_differential_lambda_bias },                                              \
+        { .name = "coda.theta",                                                                    \
+          .kind = WEIR_SLOT_VECTOR,                                                                \
+          .rows = weir_differential_heads,                                                         \
+          .cols = weir_differential_pairs,                                                         \
+          .offset = offsetof(type, differential.theta),                                            \
+          .optional = true,                                                                        \
+          .wanted = weir_differential_is_on,                                                       \
+          .initial = weir_differential_theta },                                                    \
+    {                                                                                              \
+        .name = "coda.head_norm", .kind = WEIR_SLOT_VECTOR, .rows = weir_heads_dim,                \
+        .cols = weir_heads_one, .offset = offsetof(type, differential.norm), .optional = true,     \
+        .wanted = weir_differential_with_norm, .initial = weir_differential_norm                   \
     }
 
 /* NULL or why not, a static text. */
@@ -60,23 +60,32 @@ const char *weir_differential_reject(const weir_block_options *options);
 /* Of the step's rows, in its scratch. */
 typedef struct weir_differential_rows {
     float *q, *k, *v; /* [n, H, hd (| gate)] [n, G, hd] [n, G, hd], turned */
-    float *doubled; /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL: not differential, as is lambda */
+    float *
+        doubled; /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL: not differential, as is lambda */
     float *attended; /* what the queries found: as doubled, or [n, H, hd] */
     float *lambda; /* [n, H] before its bias */
 } weir_differential_rows;
-int64_t                weir_differential_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows);
-weir_differential_rows weir_differential_place(const weir_shape *shape, const weir_block_options *options, const weir_step *step);
+int64_t weir_differential_elements(const weir_shape *shape, const weir_block_options *options,
+                                   int64_t n_rows);
+weir_differential_rows weir_differential_place(const weir_shape         *shape,
+                                               const weir_block_options *options,
+                                               const weir_step          *step);
 
 /* Everything but `attended`. */
-WEIR_MUST_CHECK weir_status weir_differential_project(const weir_shape *shape, const weir_block_options *options,
-                                                      const weir_differential *w, const weir_step *step,
+WEIR_MUST_CHECK weir_status weir_differential_project(const weir_shape             *shape,
+                                                      const weir_block_options     *options,
+                                                      const weir_differential      *w,
+                                                      const weir_step              *step,
                                                       const weir_differential_rows *rows);
 /* What all calls of attention over `attended` have in common. */
-weir_attention_args weir_differential_attention(const weir_shape *shape, const weir_block_options *options,
+weir_attention_args weir_differential_attention(const weir_shape             *shape,
+                                                const weir_block_options     *options,
                                                 const weir_differential_rows *rows);
 /* mixed = W_out (signal - lambda * noise, normed), or W_out (attended * sigmoid(gate)). Writes over q or attended. */
-WEIR_MUST_CHECK weir_status weir_differential_out(const weir_shape *shape, const weir_block_options *options, const weir_differential *w,
-                                                  const weir_step *step, const weir_differential_rows *rows);
+WEIR_MUST_CHECK weir_status weir_differential_out(const weir_shape         *shape,
+                                                  const weir_block_options *options,
+                                                  const weir_differential *w, const weir_step *step,
+                                                  const weir_differential_rows *rows);
 
 #ifdef __cplusplus
 }

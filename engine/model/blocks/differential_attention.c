@@ -8,9 +8,11 @@ typedef struct weights {
 
 static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential), { 0 } };
 
-static const char *const shapes[] = { "n_heads", "n_kv_heads", "head_dim", "rotary_dim", "rope_theta", NULL };
+static const char *const shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
+                                      "rotary_dim", "rope_theta", NULL };
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options, int64_t n_rows, int64_t n_segments)
+static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options,
+                                int64_t n_rows, int64_t n_segments)
 {
     (void)n_segments;
     return weir_differential_elements(shape, options, n_rows);
@@ -18,11 +20,13 @@ static int64_t scratch_elements(const weir_shape *shape, const weir_block_option
 
 static const char *reject(const weir_shape *shape, const weir_block_options *options)
 {
-    if (shape->head_dim % 2 != 0 || shape->head_dim > 512) return "heads have an even number of dimensions, at most 512";
+    if (shape->head_dim % 2 != 0 || shape->head_dim > 512)
+        return "heads have an even number of dimensions, at most 512";
     return weir_differential_reject(options);
 }
 
-static weir_status forward(const weir_shape *shape, const weir_block_options *options, const void *block_weights, const weir_step *step)
+static weir_status forward(const weir_shape *shape, const weir_block_options *options,
+                           const void *block_weights, const weir_step *step)
 {
     const weights *const         w = block_weights;
     const weir_differential_rows rows = weir_differential_place(shape, options, step);

@@ -1,10 +1,10 @@
 #include "engine/model/blocks/heads.h"
 
-#define EXTENT(name, expression)                                                                                                           \
-    int64_t name(const weir_shape *shape, const weir_block_options *options)                                                               \
-    {                                                                                                                                      \
-        (void)shape, (void)options;                                                                                                        \
-        return expression;                                                                                                                 \
+#define EXTENT(name, expression)                                                                   \
+    int64_t name(const weir_shape *shape, const weir_block_options *options)                       \
+    {                                                                                              \
+        (void)shape, (void)options;                                                                \
+        return expression;                                                                         \
     }
 EXTENT(weir_heads_model, shape->d_model)
 EXTENT(weir_heads_one, 1)
@@ -17,7 +17,8 @@ EXTENT(weir_heads_width, shape->n_heads * shape->head_dim)
 bool weir_heads_with_norm(const weir_block_options *options) { return options->qk_norm; }
 
 /* Heads of `stride` elements in rows of `n_heads * stride`, in place. */
-static weir_status normalise(const weir_shape *shape, const weir_step *step, float *x, const float *norm, int64_t n_heads, int64_t stride)
+static weir_status normalise(const weir_shape *shape, const weir_step *step, float *x,
+                             const float *norm, int64_t n_heads, int64_t stride)
 {
     if (norm == NULL) return WEIR_OK;
     return weir_rmsnorm(step->stream, &(weir_rmsnorm_args){ .dst = x,
@@ -33,25 +34,30 @@ static weir_status normalise(const weir_shape *shape, const weir_step *step, flo
                                                             .eps = (float)shape->norm_eps });
 }
 
-weir_status weir_heads_project(const weir_shape *shape, const weir_block_options *options, const weir_heads *w, const weir_step *step,
-                               float *q, float *k, float *v)
+weir_status weir_heads_project(const weir_shape *shape, const weir_block_options *options,
+                               const weir_heads *w, const weir_step *step, float *q, float *k,
+                               float *v)
 {
-    const int64_t d = shape->d_model, q_row = weir_heads_q_width(shape, options), kv_row = weir_heads_kv_width(shape, options);
-    WEIR_TRY(weir_matmul(step->stream,
-                         &(weir_matmul_args){ .x = step->normed,
-                                              .n_rows = step->n_rows,
-                                              .n_in = d,
-                                              .x_stride = d,
-                                              .n_outputs = 3,
-                                              .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row, .bias = w->q_bias },
-                                                           { .weight = w->k, .dst = k, .dst_stride = kv_row, .bias = w->k_bias },
-                                                           { .weight = w->v, .dst = v, .dst_stride = kv_row, .bias = w->v_bias } } }));
+    const int64_t d = shape->d_model, q_row = weir_heads_q_width(shape, options),
+                  kv_row = weir_heads_kv_width(shape, options);
+    WEIR_TRY(weir_matmul(
+        step->stream,
+        &(weir_matmul_args){
+            .x = step->normed,
+            .n_rows = step->n_rows,
+            .n_in = d,
+            .x_stride = d,
+            .n_outputs = 3,
+            .outputs = {
+                { .weight = w->q, .dst = q, .dst_stride = q_row, .bias = w->q_bias },
+                { .weight = w->k, .dst = k, .dst_stride = kv_row, .bias = w->k_bias },
+                { .weight = w->v, .dst = v, .dst_stride = kv_row, .bias = w->v_bias } } }));
     WEIR_TRY(normalise(shape, step, q, w->q_norm, shape->n_heads, q_row / shape->n_heads));
     return normalise(shape, step, k, w->k_norm, shape->n_kv_heads, shape->head_dim);
 }
 
-weir_status weir_heads_turn(const weir_shape *shape, const weir_block_options *options, const weir_step *step, float *x, int64_t n_heads,
-                            int64_t stride)
+weir_status weir_heads_turn(const weir_shape *shape, const weir_block_options *options,
+                            const weir_step *step, float *x, int64_t n_heads, int64_t stride)
 {
     return weir_rope(step->stream, &(weir_rope_args){ .x = x,
                                                       .positions = step->positions,
@@ -65,7 +71,8 @@ weir_status weir_heads_turn(const weir_shape *shape, const weir_block_options *o
                                                       .pairing = options->rope });
 }
 
-weir_status weir_heads_gate(const weir_shape *shape, const weir_block_options *options, const weir_step *step, float *x, const float *q)
+weir_status weir_heads_gate(const weir_shape *shape, const weir_block_options *options,
+                            const weir_step *step, float *x, const float *q)
 {
     const int64_t hd = shape->head_dim, width = shape->n_heads * hd;
     if (!options->q_gate) return WEIR_OK;
@@ -80,16 +87,19 @@ weir_status weir_heads_gate(const weir_shape *shape, const weir_block_options *o
                                                                       .gate_head_stride = 2 * hd });
 }
 
-weir_status weir_heads_out(const weir_shape *shape, const weir_heads *w, const weir_step *step, const float *x)
+weir_status weir_heads_out(const weir_shape *shape, const weir_heads *w, const weir_step *step,
+                           const float *x)
 {
     const int64_t width = shape->n_heads * shape->head_dim, d = shape->d_model;
-    return weir_matmul(
-        step->stream, &(weir_matmul_args){ .x = x,
-                                           .n_rows = step->n_rows,
-                                           .n_in = width,
-                                           .x_stride = width,
-                                           .n_outputs = 1,
-                                           .outputs = { { .weight = w->out, .dst = step->mixed, .dst_stride = d, .bias = w->out_bias } } });
+    return weir_matmul(step->stream, &(weir_matmul_args){ .x = x,
+                                                          .n_rows = step->n_rows,
+                                                          .n_in = width,
+                                                          .x_stride = width,
+                                                          .n_outputs = 1,
+                                                          .outputs = { { .weight = w->out,
+                                                                         .dst = step->mixed,
+                                                                         .dst_stride = d,
+                                                                         .bias = w->out_bias } } });
 }
 
 bool weir_heads_is_cold(const weir_step *step, int64_t segment)
@@ -109,7 +119,8 @@ weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir
 
 /* A segment with pages on disk, range by range: any partition has the bits of one call. It is a whole sequence: rows were dropped from none that has
  * pages there. */
-static weir_status attend_in_ranges(const weir_step *step, weir_attention_args piece, int64_t segment)
+static weir_status attend_in_ranges(const weir_step *step, weir_attention_args piece,
+                                    int64_t segment)
 {
     weir_kv_segment rows = step->kv[segment];
     piece.segments = &rows;

@@ -5,7 +5,8 @@
 
 const weir_block *weir_block_at(size_t index)
 {
-    static const weir_block *const all[] = { &weir_block_attention, &weir_block_differential_attention, &weir_block_coda,
+    static const weir_block *const all[] = { &weir_block_attention,
+                                             &weir_block_differential_attention, &weir_block_coda,
                                              &weir_block_gated_delta_net, &weir_block_swiglu };
     return index < sizeof all / sizeof *all ? all[index] : NULL;
 }

@@ -3,14 +3,16 @@
 
 #include "engine/text/jinja/state.h"
 
-static weir_status loop_length(weir_jinja_state *state, weir_jinja_loop *loop, weir_jinja_value *out, int64_t less)
+static weir_status loop_length(weir_jinja_state *state, weir_jinja_loop *loop,
+                               weir_jinja_value *out, int64_t less)
 {
     WEIR_TRY(weir_jinja_loop_fill(state, loop, SIZE_MAX));
     *out = weir_jinja_int((int64_t)loop->passed->count - less);
     return WEIR_OK;
 }
 
-static weir_status loop_attribute(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, const weir_jinja_string *name)
+static weir_status loop_attribute(weir_jinja_state *state, weir_jinja_value *out,
+                                  weir_jinja_value v, const weir_jinja_string *name)
 {
     weir_jinja_loop *loop = v.as.loop;
     const size_t     index = loop->index;
@@ -44,7 +46,8 @@ static weir_status loop_attribute(weir_jinja_state *state, weir_jinja_value *out
     return WEIR_OK;
 }
 
-static weir_status bind_method(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, int method)
+static weir_status bind_method(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
+                               int method)
 {
     weir_jinja_bound *bound = NULL;
     WEIR_TRY(weir_jinja_alloc(state->arena, &bound, sizeof *bound));
@@ -54,7 +57,8 @@ static weir_status bind_method(weir_jinja_state *state, weir_jinja_value *out, w
 }
 
 /* What Python's getattr gives; *found false when there is nothing. */
-static weir_status own_attribute(weir_jinja_state *state, weir_jinja_value *out, bool *found, weir_jinja_value v, weir_jinja_string *name)
+static weir_status own_attribute(weir_jinja_state *state, weir_jinja_value *out, bool *found,
+                                 weir_jinja_value v, weir_jinja_string *name)
 {
     const int method = weir_jinja_method_find(v, name);
     *found = method >= 0;
@@ -69,7 +73,8 @@ static weir_status own_attribute(weir_jinja_state *state, weir_jinja_value *out,
     }
     if (v.kind == WEIR_JINJA_NAMESPACE) {
         WEIR_TRY(weir_jinja_look(state, weir_jinja_from_string(name)));
-        const weir_jinja_entry *entry = weir_jinja_dict_find(v.as.dict, weir_jinja_from_string(name));
+        const weir_jinja_entry *entry =
+            weir_jinja_dict_find(v.as.dict, weir_jinja_from_string(name));
         if (entry) *out = entry->value;
         *found = entry != NULL;
     }
@@ -84,13 +89,15 @@ static bool index_of(int64_t index, size_t count, size_t *out)
 }
 
 /* What Python's obj[key] gives; *found false where it would raise. */
-static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool *found, weir_jinja_value v, weir_jinja_value key)
+static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool *found,
+                            weir_jinja_value v, weir_jinja_value key)
 {
     size_t index = 0;
     *found = false;
     if (v.kind == WEIR_JINJA_DICT) {
         WEIR_TRY(weir_jinja_look(state, key));
-        const weir_jinja_entry *entry = weir_jinja_hashable(key) ? weir_jinja_dict_find(v.as.dict, key) : NULL;
+        const weir_jinja_entry *entry =
+            weir_jinja_hashable(key) ? weir_jinja_dict_find(v.as.dict, key) : NULL;
         if (entry) *out = entry->value;
         *found = entry != NULL;
         return WEIR_OK;
@@ -111,7 +118,8 @@ static weir_status own_item(weir_jinja_state *state, weir_jinja_value *out, bool
     return weir_jinja_substring(state->arena, out, v.as.string, begin, size);
 }
 
-weir_status weir_jinja_attribute(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, weir_jinja_string *name)
+weir_status weir_jinja_attribute(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
+                                 weir_jinja_string *name)
 {
     bool found = false;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, v);
@@ -121,12 +129,14 @@ weir_status weir_jinja_attribute(weir_jinja_state *state, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-weir_status weir_jinja_item(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, weir_jinja_value key)
+weir_status weir_jinja_item(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
+                            weir_jinja_value key)
 {
     bool found = false;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, v);
     WEIR_TRY(own_item(state, out, &found, v, key));
-    if (!found && key.kind == WEIR_JINJA_STRING) WEIR_TRY(own_attribute(state, out, &found, v, key.as.string));
+    if (!found && key.kind == WEIR_JINJA_STRING)
+        WEIR_TRY(own_attribute(state, out, &found, v, key.as.string));
     if (!found) *out = weir_jinja_undefined(NULL);
     return WEIR_OK;
 }
@@ -134,13 +144,14 @@ weir_status weir_jinja_item(weir_jinja_state *state, weir_jinja_value *out, weir
 /* Slices --------------------------------------------------------------------------------------------------------------------------- */
 
 /* Python's rule for the bounds of a slice over `count` items: start, how many, step. */
-static weir_status resolve_slice(weir_jinja_state *state, const weir_jinja_value bounds[3], size_t count, int64_t *start, size_t *n,
-                                 int64_t *step)
+static weir_status resolve_slice(weir_jinja_state *state, const weir_jinja_value bounds[3],
+                                 size_t count, int64_t *start, size_t *n, int64_t *step)
 {
     const int64_t size = (int64_t)count;
     for (size_t i = 0; i < 3; i++)
         if (bounds[i].kind != WEIR_JINJA_NONE && !weir_jinja_is_integer(bounds[i]))
-            return weir_jinja_fail(state, "slice indices must be integers or None, not '%s'", weir_jinja_type_name(bounds[i]));
+            return weir_jinja_fail(state, "slice indices must be integers or None, not '%s'",
+                                   weir_jinja_type_name(bounds[i]));
     *step = bounds[2].kind == WEIR_JINJA_NONE ? 1 : weir_jinja_as_int(bounds[2]);
     if (*step == 0) return weir_jinja_fail(state, "slice step cannot be zero");
     if (*step < -INT64_MAX) *step = -INT64_MAX;
@@ -161,13 +172,14 @@ static weir_status resolve_slice(weir_jinja_state *state, const weir_jinja_value
     return WEIR_OK;
 }
 
-static weir_status slice_string(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_string *string, int64_t start, size_t n,
-                                int64_t step)
+static weir_status slice_string(weir_jinja_state *state, weir_jinja_value *out,
+                                weir_jinja_string *string, int64_t start, size_t n, int64_t step)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     if (step == 1) {
         const size_t begin = weir_jinja_string_offset(string, (size_t)start);
-        return weir_jinja_substring(state->arena, out, string, begin, weir_jinja_string_offset(string, (size_t)start + n) - begin);
+        return weir_jinja_substring(state->arena, out, string, begin,
+                                    weir_jinja_string_offset(string, (size_t)start + n) - begin);
     }
     size_t at = weir_jinja_string_offset(string, (size_t)start), size = 0;
     WEIR_TRY(weir_jinja_work(state, n, WEIR_JINJA_MADE));
@@ -176,21 +188,24 @@ static weir_status slice_string(weir_jinja_state *state, weir_jinja_value *out, 
         WEIR_TRY(weir_jinja_add_part(&text, string, at, size));
         for (int64_t k = 0; k < step && at < string->size; k++, at += size)
             (void)weir_jinja_decode(string->bytes + at, string->size - at, &size);
-        for (int64_t k = 0; k > step && at > 0; k--, at -= size) (void)weir_jinja_decode_last(string->bytes, at, &size);
+        for (int64_t k = 0; k > step && at > 0; k--, at -= size)
+            (void)weir_jinja_decode_last(string->bytes, at, &size);
     }
     WEIR_TRY(weir_jinja_builder_finish(&text, out));
     out->as.string->markup = string->markup;
     return WEIR_OK;
 }
 
-weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, const weir_jinja_value bounds[3])
+weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
+                             const weir_jinja_value bounds[3])
 {
     int64_t start = 0, step = 1;
     size_t  n = 0;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, v);
     if (v.kind == WEIR_JINJA_STRING) {
         WEIR_TRY(weir_jinja_work(state, v.as.string->size, WEIR_JINJA_READ));
-        WEIR_TRY(resolve_slice(state, bounds, weir_jinja_string_count(v.as.string), &start, &n, &step));
+        WEIR_TRY(
+            resolve_slice(state, bounds, weir_jinja_string_count(v.as.string), &start, &n, &step));
         return slice_string(state, out, v.as.string, start, n, step);
     }
     if (v.kind != WEIR_JINJA_LIST && v.kind != WEIR_JINJA_TUPLE)
@@ -209,11 +224,12 @@ weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, wei
 
 bool weir_jinja_iterable(weir_jinja_value v)
 {
-    return weir_jinja_is_list(v) || v.kind == WEIR_JINJA_STRING || v.kind == WEIR_JINJA_DICT || v.kind == WEIR_JINJA_UNDEFINED ||
-           v.kind == WEIR_JINJA_LOOP;
+    return weir_jinja_is_list(v) || v.kind == WEIR_JINJA_STRING || v.kind == WEIR_JINJA_DICT ||
+           v.kind == WEIR_JINJA_UNDEFINED || v.kind == WEIR_JINJA_LOOP;
 }
 
-static weir_status characters(weir_jinja_state *state, weir_jinja_list *list, const weir_jinja_string *string)
+static weir_status characters(weir_jinja_state *state, weir_jinja_list *list,
+                              const weir_jinja_string *string)
 {
     for (size_t at = 0, size = 0; at < string->size; at += size) {
         weir_jinja_value part;
@@ -241,10 +257,12 @@ weir_status weir_jinja_items(weir_jinja_state *state, weir_jinja_list **out, wei
         *v.as.list = (weir_jinja_list){ 0 };
         return weir_jinja_work(state, list->count, WEIR_JINJA_MADE);
     }
-    if (v.kind != WEIR_JINJA_DICT) return weir_jinja_fail(state, "'%s' object is not iterable", weir_jinja_type_name(v));
+    if (v.kind != WEIR_JINJA_DICT)
+        return weir_jinja_fail(state, "'%s' object is not iterable", weir_jinja_type_name(v));
     WEIR_TRY(weir_jinja_work(state, v.as.dict->count, WEIR_JINJA_MADE));
     for (size_t i = 0; i < v.as.dict->count; i++)
-        if (v.as.dict->entries[i].live) WEIR_TRY(weir_jinja_list_add(state->arena, list, v.as.dict->entries[i].key));
+        if (v.as.dict->entries[i].live)
+            WEIR_TRY(weir_jinja_list_add(state->arena, list, v.as.dict->entries[i].key));
     return WEIR_OK;
 }
 

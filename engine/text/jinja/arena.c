@@ -66,7 +66,8 @@ weir_status weir_jinja_alloc(weir_jinja_arena *arena, void *out, size_t size)
     return WEIR_OK;
 }
 
-weir_status weir_jinja_grow(weir_jinja_arena *arena, void *items, size_t *capacity, size_t count, size_t extra, size_t element)
+weir_status weir_jinja_grow(weir_jinja_arena *arena, void *items, size_t *capacity, size_t count,
+                            size_t extra, size_t element)
 {
     size_t needed = 0, bytes = 0;
     void  *old = NULL, *grown = NULL;

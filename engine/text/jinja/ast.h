@@ -4,38 +4,38 @@
 
 typedef enum weir_jinja_node_kind {
     /* expressions */
-    WEIR_JINJA_CONST,       /* value */
-    WEIR_JINJA_NAME,        /* name */
-    WEIR_JINJA_LIST_OF,     /* items */
-    WEIR_JINJA_TUPLE_OF,    /* items */
-    WEIR_JINJA_DICT_OF,     /* items: key, value, key, value ... */
-    WEIR_JINJA_UNARY,       /* operation ! - +, left */
-    WEIR_JINJA_BINARY,      /* operation, left, right */
-    WEIR_JINJA_AND,         /* left, right */
-    WEIR_JINJA_OR,          /* left, right */
-    WEIR_JINJA_CONCAT,      /* items */
-    WEIR_JINJA_COMPARE,     /* left, items: operands with their operation */
-    WEIR_JINJA_OPERAND,     /* operation, left */
+    WEIR_JINJA_CONST, /* value */
+    WEIR_JINJA_NAME, /* name */
+    WEIR_JINJA_LIST_OF, /* items */
+    WEIR_JINJA_TUPLE_OF, /* items */
+    WEIR_JINJA_DICT_OF, /* items: key, value, key, value ... */
+    WEIR_JINJA_UNARY, /* operation ! - +, left */
+    WEIR_JINJA_BINARY, /* operation, left, right */
+    WEIR_JINJA_AND, /* left, right */
+    WEIR_JINJA_OR, /* left, right */
+    WEIR_JINJA_CONCAT, /* items */
+    WEIR_JINJA_COMPARE, /* left, items: operands with their operation */
+    WEIR_JINJA_OPERAND, /* operation, left */
     WEIR_JINJA_CONDITIONAL, /* left if test else right (NULL: undefined) */
-    WEIR_JINJA_ATTRIBUTE,   /* left.name */
-    WEIR_JINJA_ITEM,        /* left[right] */
-    WEIR_JINJA_SLICE,       /* left[items[0]:items[1]:items[2]], each may be NULL */
-    WEIR_JINJA_CALL,        /* left(items, named) */
-    WEIR_JINJA_FILTER,      /* left|name(items, named); left NULL: the text of the block */
-    WEIR_JINJA_TEST,        /* left is name(items, named) */
-    WEIR_JINJA_KEYWORD,     /* name=left */
+    WEIR_JINJA_ATTRIBUTE, /* left.name */
+    WEIR_JINJA_ITEM, /* left[right] */
+    WEIR_JINJA_SLICE, /* left[items[0]:items[1]:items[2]], each may be NULL */
+    WEIR_JINJA_CALL, /* left(items, named) */
+    WEIR_JINJA_FILTER, /* left|name(items, named); left NULL: the text of the block */
+    WEIR_JINJA_TEST, /* left is name(items, named) */
+    WEIR_JINJA_KEYWORD, /* name=left */
     /* statements */
-    WEIR_JINJA_DATA,         /* value: text */
-    WEIR_JINJA_PRINT,        /* left */
-    WEIR_JINJA_IF,           /* items: test and IF_BODY in turn; body: else */
-    WEIR_JINJA_BODY,         /* body */
-    WEIR_JINJA_FOR,          /* left: target, right: what to go through, test or NULL, body, otherwise; operation: flags */
-    WEIR_JINJA_SET,          /* left: target, right */
-    WEIR_JINJA_SET_BLOCK,    /* left: target, right: filters or NULL, body */
-    WEIR_JINJA_MACRO_OF,     /* name, items: NAME, named: KEYWORD with defaults (from the end), body; operation: flags */
-    WEIR_JINJA_CALL_BLOCK,   /* left: the call, right: MACRO_OF that is `caller` */
+    WEIR_JINJA_DATA, /* value: text */
+    WEIR_JINJA_PRINT, /* left */
+    WEIR_JINJA_IF, /* items: test and IF_BODY in turn; body: else */
+    WEIR_JINJA_BODY, /* body */
+    WEIR_JINJA_FOR, /* left: target, right: what to go through, test or NULL, body, otherwise; operation: flags */
+    WEIR_JINJA_SET, /* left: target, right */
+    WEIR_JINJA_SET_BLOCK, /* left: target, right: filters or NULL, body */
+    WEIR_JINJA_MACRO_OF, /* name, items: NAME, named: KEYWORD with defaults (from the end), body; operation: flags */
+    WEIR_JINJA_CALL_BLOCK, /* left: the call, right: MACRO_OF that is `caller` */
     WEIR_JINJA_FILTER_BLOCK, /* right: filters, body */
-    WEIR_JINJA_WITH,         /* items: target and value in turn, body */
+    WEIR_JINJA_WITH, /* items: target and value in turn, body */
     WEIR_JINJA_BREAK,
     WEIR_JINJA_CONTINUE,
 } weir_jinja_node_kind;
@@ -61,5 +61,5 @@ struct weir_jinja_node {
 };
 
 /* EFORMAT with line and reason. */
-WEIR_MUST_CHECK weir_status weir_jinja_parse(weir_jinja_arena *arena, weir_jinja_node **out, const char *text, size_t size,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status weir_jinja_parse(weir_jinja_arena *arena, weir_jinja_node **out,
+                                             const char *text, size_t size, weir_error *error);

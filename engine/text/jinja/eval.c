@@ -13,7 +13,8 @@ weir_status weir_jinja_fail(weir_jinja_state *state, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    return weir_error_set(state->error, WEIR_EINVAL, "chat template, line %d: %s", state->line, text);
+    return weir_error_set(state->error, WEIR_EINVAL, "chat template, line %d: %s", state->line,
+                          text);
 }
 
 weir_status weir_jinja_fail_undefined(weir_jinja_state *state, weir_jinja_value v)
@@ -25,7 +26,9 @@ weir_status weir_jinja_step(weir_jinja_state *state, size_t bytes)
 {
     state->steps_left -= 1 + (int64_t)(bytes / BYTES_A_STEP);
     if (state->steps_left >= 0) return WEIR_OK;
-    return weir_error_set(state->error, WEIR_EFULL, "chat template, line %d: too many steps, the template may loop for ever", state->line);
+    return weir_error_set(state->error, WEIR_EFULL,
+                          "chat template, line %d: too many steps, the template may loop for ever",
+                          state->line);
 }
 
 weir_status weir_jinja_look(weir_jinja_state *state, weir_jinja_value key)
@@ -40,14 +43,18 @@ weir_status weir_jinja_look(weir_jinja_state *state, weir_jinja_value key)
 weir_status weir_jinja_enter(weir_jinja_state *state)
 {
     if (++state->depth <= EVAL_DEPTH) return WEIR_OK;
-    return weir_error_set(state->error, WEIR_EFULL, "chat template, line %d: nested too deep", state->line);
+    return weir_error_set(state->error, WEIR_EFULL, "chat template, line %d: nested too deep",
+                          state->line);
 }
 
-weir_status weir_jinja_eval_arguments(weir_jinja_state *state, weir_jinja_arguments *out, const weir_jinja_node *call)
+weir_status weir_jinja_eval_arguments(weir_jinja_state *state, weir_jinja_arguments *out,
+                                      const weir_jinja_node *call)
 {
     *out = (weir_jinja_arguments){ .count = call->items.count, .n_named = call->named.count };
-    if (out->count) WEIR_TRY(weir_jinja_alloc(state->arena, &out->items, out->count * sizeof *out->items));
-    for (size_t i = 0; i < out->count; i++) WEIR_TRY(weir_jinja_eval(state, &out->items[i], call->items.items[i]));
+    if (out->count)
+        WEIR_TRY(weir_jinja_alloc(state->arena, &out->items, out->count * sizeof *out->items));
+    for (size_t i = 0; i < out->count; i++)
+        WEIR_TRY(weir_jinja_eval(state, &out->items[i], call->items.items[i]));
     if (out->n_named == 0) return WEIR_OK;
     WEIR_TRY(weir_jinja_alloc(state->arena, &out->named, out->n_named * sizeof *out->named));
     WEIR_TRY(weir_jinja_alloc(state->arena, &out->names, out->n_named * sizeof *out->names));
@@ -58,11 +65,13 @@ weir_status weir_jinja_eval_arguments(weir_jinja_state *state, weir_jinja_argume
     return WEIR_OK;
 }
 
-static weir_status eval_name(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_name(weir_jinja_state *state, weir_jinja_value *out,
+                             const weir_jinja_node *node)
 {
     for (const weir_jinja_scope *scope = state->scope; scope; scope = scope->parent) {
         WEIR_TRY(weir_jinja_look(state, weir_jinja_from_string(node->name)));
-        const weir_jinja_entry *entry = weir_jinja_dict_find(&scope->names, weir_jinja_from_string(node->name));
+        const weir_jinja_entry *entry =
+            weir_jinja_dict_find(&scope->names, weir_jinja_from_string(node->name));
         if (!entry) continue;
         *out = entry->value;
         return WEIR_OK;
@@ -71,7 +80,8 @@ static weir_status eval_name(weir_jinja_state *state, weir_jinja_value *out, con
     return WEIR_OK;
 }
 
-static weir_status eval_items(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_items(weir_jinja_state *state, weir_jinja_value *out,
+                              const weir_jinja_node *node)
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, node->items.count));
@@ -80,11 +90,14 @@ static weir_status eval_items(weir_jinja_state *state, weir_jinja_value *out, co
         WEIR_TRY(weir_jinja_eval(state, &item, node->items.items[i]));
         WEIR_TRY(weir_jinja_list_add(state->arena, list, item));
     }
-    *out = (weir_jinja_value){ .kind = node->kind == WEIR_JINJA_LIST_OF ? WEIR_JINJA_LIST : WEIR_JINJA_TUPLE, .as.list = list };
+    *out = (weir_jinja_value){ .kind = node->kind == WEIR_JINJA_LIST_OF ? WEIR_JINJA_LIST
+                                                                        : WEIR_JINJA_TUPLE,
+                               .as.list = list };
     return WEIR_OK;
 }
 
-static weir_status eval_dict(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_dict(weir_jinja_state *state, weir_jinja_value *out,
+                             const weir_jinja_node *node)
 {
     weir_jinja_dict *dict = NULL;
     WEIR_TRY(weir_jinja_dict_new(state->arena, &dict));
@@ -92,7 +105,8 @@ static weir_status eval_dict(weir_jinja_state *state, weir_jinja_value *out, con
         weir_jinja_value key, value;
         WEIR_TRY(weir_jinja_eval(state, &key, node->items.items[i]));
         WEIR_TRY(weir_jinja_eval(state, &value, node->items.items[i + 1]));
-        if (!weir_jinja_hashable(key)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
+        if (!weir_jinja_hashable(key))
+            return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(key));
         WEIR_TRY(weir_jinja_look(state, key));
         WEIR_TRY(weir_jinja_dict_set(state->arena, dict, key, value));
     }
@@ -100,7 +114,8 @@ static weir_status eval_dict(weir_jinja_state *state, weir_jinja_value *out, con
     return WEIR_OK;
 }
 
-static weir_status eval_concat(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_concat(weir_jinja_state *state, weir_jinja_value *out,
+                               const weir_jinja_node *node)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     for (size_t i = 0; i < node->items.count; i++) {
@@ -111,7 +126,8 @@ static weir_status eval_concat(weir_jinja_state *state, weir_jinja_value *out, c
     return weir_jinja_builder_finish(&text, out);
 }
 
-static weir_status eval_compare(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_compare(weir_jinja_state *state, weir_jinja_value *out,
+                                const weir_jinja_node *node)
 {
     weir_jinja_value left, right;
     bool             holds = true;
@@ -125,7 +141,8 @@ static weir_status eval_compare(weir_jinja_state *state, weir_jinja_value *out, 
     return WEIR_OK;
 }
 
-static weir_status eval_conditional(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_conditional(weir_jinja_state *state, weir_jinja_value *out,
+                                    const weir_jinja_node *node)
 {
     weir_jinja_value test;
     WEIR_TRY(weir_jinja_eval(state, &test, node->test));
@@ -135,16 +152,19 @@ static weir_status eval_conditional(weir_jinja_state *state, weir_jinja_value *o
     return WEIR_OK;
 }
 
-static weir_status eval_slice(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_slice(weir_jinja_state *state, weir_jinja_value *out,
+                              const weir_jinja_node *node)
 {
     weir_jinja_value v, bounds[3] = { weir_jinja_none(), weir_jinja_none(), weir_jinja_none() };
     WEIR_TRY(weir_jinja_eval(state, &v, node->left));
     for (size_t i = 0; i < 3; i++)
-        if (node->items.items[i]) WEIR_TRY(weir_jinja_eval(state, &bounds[i], node->items.items[i]));
+        if (node->items.items[i])
+            WEIR_TRY(weir_jinja_eval(state, &bounds[i], node->items.items[i]));
     return weir_jinja_slice(state, out, v, bounds);
 }
 
-static weir_status eval_call(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_call(weir_jinja_state *state, weir_jinja_value *out,
+                             const weir_jinja_node *node)
 {
     weir_jinja_value     callee;
     weir_jinja_arguments arguments;
@@ -154,7 +174,8 @@ static weir_status eval_call(weir_jinja_state *state, weir_jinja_value *out, con
     return weir_jinja_call(state, out, callee, &arguments);
 }
 
-static weir_status eval_filter(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_filter(weir_jinja_state *state, weir_jinja_value *out,
+                               const weir_jinja_node *node)
 {
     weir_jinja_value     v;
     weir_jinja_arguments arguments;
@@ -167,7 +188,8 @@ static weir_status eval_filter(weir_jinja_state *state, weir_jinja_value *out, c
     return weir_jinja_apply_filter(state, out, node->name, v, &arguments);
 }
 
-static weir_status eval_test(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_test(weir_jinja_state *state, weir_jinja_value *out,
+                             const weir_jinja_node *node)
 {
     weir_jinja_value     v;
     weir_jinja_arguments arguments;
@@ -179,7 +201,8 @@ static weir_status eval_test(weir_jinja_state *state, weir_jinja_value *out, con
     return WEIR_OK;
 }
 
-static weir_status eval_operation(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_operation(weir_jinja_state *state, weir_jinja_value *out,
+                                  const weir_jinja_node *node)
 {
     weir_jinja_value a, b;
     WEIR_TRY(weir_jinja_eval(state, &a, node->left));
@@ -194,12 +217,14 @@ static weir_status eval_operation(weir_jinja_state *state, weir_jinja_value *out
     }
     WEIR_TRY(weir_jinja_eval(state, &b, node->right));
     state->line = node->line;
-    if (node->kind == WEIR_JINJA_BINARY) return weir_jinja_binary(state, out, node->operation, a, b);
+    if (node->kind == WEIR_JINJA_BINARY)
+        return weir_jinja_binary(state, out, node->operation, a, b);
     *out = b;
     return WEIR_OK;
 }
 
-static weir_status eval_access(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_access(weir_jinja_state *state, weir_jinja_value *out,
+                               const weir_jinja_node *node)
 {
     weir_jinja_value v, key;
     WEIR_TRY(weir_jinja_eval(state, &v, node->left));
@@ -208,7 +233,8 @@ static weir_status eval_access(weir_jinja_state *state, weir_jinja_value *out, c
     return weir_jinja_item(state, out, v, key);
 }
 
-static weir_status eval_node(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status eval_node(weir_jinja_state *state, weir_jinja_value *out,
+                             const weir_jinja_node *node)
 {
     switch (node->kind) {
     case WEIR_JINJA_CONST: *out = node->value; return WEIR_OK;
@@ -248,7 +274,8 @@ static weir_status eval_node(weir_jinja_state *state, weir_jinja_value *out, con
     return weir_jinja_fail(state, "a statement stands where an expression is expected");
 }
 
-weir_status weir_jinja_eval(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+weir_status weir_jinja_eval(weir_jinja_state *state, weir_jinja_value *out,
+                            const weir_jinja_node *node)
 {
     WEIR_TRY(weir_jinja_step(state, 0));
     WEIR_TRY(weir_jinja_enter(state));

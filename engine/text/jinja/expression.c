@@ -8,8 +8,8 @@ static weir_status parse_or(weir_jinja_parser *p, weir_jinja_node **out);
 static weir_status parse_unary(weir_jinja_parser *p, weir_jinja_node **out, bool filters);
 static weir_status parse_primary(weir_jinja_parser *p, weir_jinja_node **out);
 
-static weir_status binary(weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node_kind kind, int operation, weir_jinja_node *left,
-                          weir_jinja_node *right)
+static weir_status binary(weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node_kind kind,
+                          int operation, weir_jinja_node *left, weir_jinja_node *right)
 {
     weir_jinja_node *node = NULL;
     WEIR_TRY(weir_jinja_node_new(p, &node, kind));
@@ -25,8 +25,9 @@ static weir_status binary(weir_jinja_parser *p, weir_jinja_node **out, weir_jinj
 
 static bool ends_list(const weir_jinja_parser *p)
 {
-    return p->token->kind == WEIR_JINJA_TOKEN_PRINT_END || p->token->kind == WEIR_JINJA_TOKEN_BLOCK_END ||
-           p->token->kind == WEIR_JINJA_TOKEN_END || weir_jinja_at_op(p, ')') || weir_jinja_at_op(p, ']') || weir_jinja_at_name(p, "in") ||
+    return p->token->kind == WEIR_JINJA_TOKEN_PRINT_END ||
+           p->token->kind == WEIR_JINJA_TOKEN_BLOCK_END || p->token->kind == WEIR_JINJA_TOKEN_END ||
+           weir_jinja_at_op(p, ')') || weir_jinja_at_op(p, ']') || weir_jinja_at_name(p, "in") ||
            weir_jinja_at_name(p, "recursive");
 }
 
@@ -91,7 +92,8 @@ static weir_status parse_literal(weir_jinja_parser *p, weir_jinja_node **out)
     WEIR_TRY(weir_jinja_node_new(p, out, WEIR_JINJA_CONST));
     (*out)->value = first->value;
     if (first->value.kind != WEIR_JINJA_STRING) return WEIR_OK;
-    if (p->token->kind != WEIR_JINJA_TOKEN_LITERAL || p->token->value.kind != WEIR_JINJA_STRING) return WEIR_OK;
+    if (p->token->kind != WEIR_JINJA_TOKEN_LITERAL || p->token->value.kind != WEIR_JINJA_STRING)
+        return WEIR_OK;
     weir_jinja_builder text = weir_jinja_builder_new(p->arena);
     WEIR_TRY(weir_jinja_add_string(&text, first->value.as.string));
     while (p->token->kind == WEIR_JINJA_TOKEN_LITERAL && p->token->value.kind == WEIR_JINJA_STRING)
@@ -108,8 +110,9 @@ static weir_status parse_name(weir_jinja_parser *p, weir_jinja_node **out)
         weir_jinja_kind kind;
         bool            value;
     } constants[] = {
-        { "true", WEIR_JINJA_BOOL, true },   { "True", WEIR_JINJA_BOOL, true },  { "false", WEIR_JINJA_BOOL, false },
-        { "False", WEIR_JINJA_BOOL, false }, { "none", WEIR_JINJA_NONE, false }, { "None", WEIR_JINJA_NONE, false },
+        { "true", WEIR_JINJA_BOOL, true },   { "True", WEIR_JINJA_BOOL, true },
+        { "false", WEIR_JINJA_BOOL, false }, { "False", WEIR_JINJA_BOOL, false },
+        { "none", WEIR_JINJA_NONE, false },  { "None", WEIR_JINJA_NONE, false },
     };
     weir_jinja_string *name = p->token->value.as.string;
     WEIR_TRY(weir_jinja_node_new(p, out, WEIR_JINJA_NAME));
@@ -118,7 +121,8 @@ static weir_status parse_name(weir_jinja_parser *p, weir_jinja_node **out)
     for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
         if (!weir_jinja_string_is(name, constants[i].name)) continue;
         (*out)->kind = WEIR_JINJA_CONST;
-        (*out)->value = constants[i].kind == WEIR_JINJA_BOOL ? weir_jinja_bool(constants[i].value) : weir_jinja_none();
+        (*out)->value = constants[i].kind == WEIR_JINJA_BOOL ? weir_jinja_bool(constants[i].value)
+                                                             : weir_jinja_none();
     }
     if (weir_jinja_string_is(name, "caller")) p->wants |= WEIR_JINJA_WANTS_CALLER;
     if (weir_jinja_string_is(name, "varargs")) p->wants |= WEIR_JINJA_WANTS_VARARGS;
@@ -163,7 +167,8 @@ static weir_status parse_arguments(weir_jinja_parser *p, weir_jinja_node *call)
             WEIR_TRY(weir_jinja_node_add(p, &call->named, keyword));
             continue;
         }
-        if (call->named.count) return weir_jinja_parse_fail(p, "an argument without a name follows one with a name");
+        if (call->named.count)
+            return weir_jinja_parse_fail(p, "an argument without a name follows one with a name");
         WEIR_TRY(weir_jinja_parse_expression(p, &item, true));
         WEIR_TRY(weir_jinja_node_add(p, &call->items, item));
     }
@@ -179,7 +184,8 @@ static weir_status parse_item(weir_jinja_parser *p, weir_jinja_node **out, weir_
     WEIR_TRY(binary(p, &node, WEIR_JINJA_SLICE, 0, left, NULL));
     for (bool colon = true; colon && n < 3; n++) {
         part = NULL;
-        if (!weir_jinja_at_op(p, ':') && !weir_jinja_at_op(p, ']')) WEIR_TRY(weir_jinja_parse_tuple(p, &part, true));
+        if (!weir_jinja_at_op(p, ':') && !weir_jinja_at_op(p, ']'))
+            WEIR_TRY(weir_jinja_parse_tuple(p, &part, true));
         WEIR_TRY(weir_jinja_node_add(p, &node->items, part));
         colon = weir_jinja_skip_op(p, ':');
     }
@@ -194,7 +200,8 @@ static weir_status parse_item(weir_jinja_parser *p, weir_jinja_node **out, weir_
     return WEIR_OK;
 }
 
-static weir_status parse_attribute(weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node *left)
+static weir_status parse_attribute(weir_jinja_parser *p, weir_jinja_node **out,
+                                   weir_jinja_node *left)
 {
     weir_jinja_node *node = NULL;
     if (p->token->kind == WEIR_JINJA_TOKEN_LITERAL && p->token->value.kind == WEIR_JINJA_INT) {
@@ -244,7 +251,8 @@ static weir_status parse_filter(weir_jinja_parser *p, weir_jinja_node **out, wei
     return WEIR_OK;
 }
 
-weir_status weir_jinja_parse_filters(weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node *input)
+weir_status weir_jinja_parse_filters(weir_jinja_parser *p, weir_jinja_node **out,
+                                     weir_jinja_node *input)
 {
     do WEIR_TRY(parse_filter(p, &input, input));
     while (weir_jinja_skip_op(p, '|'));
@@ -256,8 +264,10 @@ weir_status weir_jinja_parse_filters(weir_jinja_parser *p, weir_jinja_node **out
 static bool bare_argument_follows(const weir_jinja_parser *p)
 {
     if (p->token->kind == WEIR_JINJA_TOKEN_NAME)
-        return !weir_jinja_at_name(p, "else") && !weir_jinja_at_name(p, "or") && !weir_jinja_at_name(p, "and");
-    return p->token->kind == WEIR_JINJA_TOKEN_LITERAL || weir_jinja_at_op(p, '[') || weir_jinja_at_op(p, '{');
+        return !weir_jinja_at_name(p, "else") && !weir_jinja_at_name(p, "or") &&
+               !weir_jinja_at_name(p, "and");
+    return p->token->kind == WEIR_JINJA_TOKEN_LITERAL || weir_jinja_at_op(p, '[') ||
+           weir_jinja_at_op(p, '{');
 }
 
 static weir_status parse_test(weir_jinja_parser *p, weir_jinja_node **node)
@@ -269,7 +279,8 @@ static weir_status parse_test(weir_jinja_parser *p, weir_jinja_node **node)
     if (weir_jinja_skip_op(p, '('))
         WEIR_TRY(parse_arguments(p, test));
     else if (bare_argument_follows(p)) {
-        if (weir_jinja_at_name(p, "is")) return weir_jinja_parse_fail(p, "tests cannot be chained with is");
+        if (weir_jinja_at_name(p, "is"))
+            return weir_jinja_parse_fail(p, "tests cannot be chained with is");
         WEIR_TRY(parse_primary(p, &argument));
         WEIR_TRY(parse_postfix(p, &argument));
         WEIR_TRY(weir_jinja_node_add(p, &test->items, argument));
@@ -315,7 +326,10 @@ enum { LEVEL_SUM, LEVEL_CONCAT, LEVEL_PRODUCT, LEVEL_POWER, LEVEL_UNARY };
 
 static int operator_at(const weir_jinja_parser *p, int level)
 {
-    static const int operators[][5] = { { '+', '-' }, { '~' }, { '*', '/', WEIR_JINJA_OP('/', '/'), '%' }, { WEIR_JINJA_OP('*', '*') } };
+    static const int operators[][5] = { { '+', '-' },
+                                        { '~' },
+                                        { '*', '/', WEIR_JINJA_OP('/', '/'), '%' },
+                                        { WEIR_JINJA_OP('*', '*') } };
     if (p->token->kind != WEIR_JINJA_TOKEN_OPERATOR) return 0;
     for (int i = 0; operators[level][i]; i++)
         if (p->token->operation == operators[level][i]) return operators[level][i];
@@ -347,9 +361,12 @@ static weir_status parse_level(weir_jinja_parser *p, weir_jinja_node **out, int 
 /* The comparison to read, 0: none. "in" is 'i', "not in" is 'n'. */
 static int take_comparison(weir_jinja_parser *p)
 {
-    static const int comparisons[] = {
-        WEIR_JINJA_OP('=', '='), WEIR_JINJA_OP('!', '='), WEIR_JINJA_OP('<', '='), WEIR_JINJA_OP('>', '='), '<', '>'
-    };
+    static const int comparisons[] = { WEIR_JINJA_OP('=', '='),
+                                       WEIR_JINJA_OP('!', '='),
+                                       WEIR_JINJA_OP('<', '='),
+                                       WEIR_JINJA_OP('>', '='),
+                                       '<',
+                                       '>' };
     for (size_t i = 0; i < sizeof comparisons / sizeof *comparisons; i++)
         if (weir_jinja_skip_op(p, comparisons[i])) return comparisons[i];
     if (weir_jinja_skip_name(p, "in")) return 'i';
@@ -406,7 +423,8 @@ static weir_status parse_or(weir_jinja_parser *p, weir_jinja_node **out)
     return WEIR_OK;
 }
 
-weir_status weir_jinja_parse_expression(weir_jinja_parser *p, weir_jinja_node **out, bool conditional)
+weir_status weir_jinja_parse_expression(weir_jinja_parser *p, weir_jinja_node **out,
+                                        bool conditional)
 {
     weir_jinja_node *node = NULL;
     WEIR_TRY(weir_jinja_parse_enter(p));
@@ -414,7 +432,8 @@ weir_status weir_jinja_parse_expression(weir_jinja_parser *p, weir_jinja_node **
     while (conditional && weir_jinja_skip_name(p, "if")) {
         WEIR_TRY(binary(p, &node, WEIR_JINJA_CONDITIONAL, 0, *out, NULL));
         WEIR_TRY(parse_or(p, &node->test));
-        if (weir_jinja_skip_name(p, "else")) WEIR_TRY(weir_jinja_parse_expression(p, &node->right, true));
+        if (weir_jinja_skip_name(p, "else"))
+            WEIR_TRY(weir_jinja_parse_expression(p, &node->right, true));
         *out = node;
     }
     weir_jinja_parse_leave(p);
@@ -433,7 +452,8 @@ static weir_status parse_target_part(weir_jinja_parser *p, weir_jinja_node **out
     WEIR_TRY(weir_jinja_expect_name(p, &(*out)->name));
     static const char *const reserved[] = { "true", "True", "false", "False", "none", "None" };
     for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
-        if (weir_jinja_string_is((*out)->name, reserved[i])) return weir_jinja_parse_fail(p, "a constant cannot be set");
+        if (weir_jinja_string_is((*out)->name, reserved[i]))
+            return weir_jinja_parse_fail(p, "a constant cannot be set");
     if (!weir_jinja_skip_op(p, '.')) return WEIR_OK;
     return parse_attribute(p, out, *out);
 }
@@ -445,7 +465,8 @@ weir_status weir_jinja_parse_target(weir_jinja_parser *p, weir_jinja_node **out)
     if (!weir_jinja_at_op(p, ',')) return WEIR_OK;
     WEIR_TRY(weir_jinja_node_new(p, &tuple, WEIR_JINJA_TUPLE_OF));
     WEIR_TRY(weir_jinja_node_add(p, &tuple->items, *out));
-    while (weir_jinja_skip_op(p, ',') && p->token->kind == WEIR_JINJA_TOKEN_NAME && !weir_jinja_at_name(p, "in")) {
+    while (weir_jinja_skip_op(p, ',') && p->token->kind == WEIR_JINJA_TOKEN_NAME &&
+           !weir_jinja_at_name(p, "in")) {
         WEIR_TRY(parse_target_part(p, &part));
         WEIR_TRY(weir_jinja_node_add(p, &tuple->items, part));
     }

@@ -16,9 +16,9 @@ typedef const weir_jinja_arguments A;
 enum { INDENT_LIMIT = 64 };
 
 /* Binds up to six arguments; `given` has a bit for each that is there. */
-#define BIND(names)                                                                                                                        \
-    V        given_values[6] = { 0 };                                                                                                      \
-    unsigned given = 0;                                                                                                                    \
+#define BIND(names)                                                                                \
+    V        given_values[6] = { 0 };                                                              \
+    unsigned given = 0;                                                                            \
     WEIR_TRY(weir_jinja_bind(s, "the filter", names, given_values, &given, a))
 #define GIVEN(i) (given >> (i) & 1)
 
@@ -31,9 +31,11 @@ static weir_status want_string(S *s, V v)
 
 static weir_status want_int(S *s, V v, int64_t low, int64_t high, int64_t *out)
 {
-    if (!weir_jinja_is_integer(v)) return weir_jinja_fail(s, "an integer is wanted, not %s", weir_jinja_type_name(v));
+    if (!weir_jinja_is_integer(v))
+        return weir_jinja_fail(s, "an integer is wanted, not %s", weir_jinja_type_name(v));
     *out = weir_jinja_as_int(v);
-    if (*out < low || *out > high) return weir_jinja_fail(s, "%lld is out of range", (long long)*out);
+    if (*out < low || *out > high)
+        return weir_jinja_fail(s, "%lld is out of range", (long long)*out);
     return WEIR_OK;
 }
 
@@ -51,7 +53,8 @@ static weir_status indent_text(S *s, const char **out, V v)
         WEIR_TRY(weir_jinja_alloc(s->arena, &text, (size_t)spaces + 1));
         memset(text, ' ', (size_t)spaces);
     } else {
-        if (v.as.string->size > INDENT_LIMIT) return weir_jinja_fail(s, "the text of an indent is too long");
+        if (v.as.string->size > INDENT_LIMIT)
+            return weir_jinja_fail(s, "the text of an indent is too long");
         WEIR_TRY(weir_jinja_alloc(s->arena, &text, v.as.string->size + 1));
         if (v.as.string->size) memcpy(text, v.as.string->bytes, v.as.string->size);
     }
@@ -108,7 +111,8 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
     json_t           *json = NULL;
     weir_jinja_origin origin = WEIR_JINJA_TEMPLATE;
     for (size_t at = 0, end = 0; at < v.as.string->size; at = end)
-        if (weir_jinja_string_origin(v.as.string, at, &end) != WEIR_JINJA_TEMPLATE) origin = WEIR_JINJA_USER;
+        if (weir_jinja_string_origin(v.as.string, at, &end) != WEIR_JINJA_TEMPLATE)
+            origin = WEIR_JINJA_USER;
     weir_status status = weir_json_parse_within(&json, v.as.string->bytes, v.as.string->size,
                                                 "from_json", &weir_json_request, &error);
     if (status == WEIR_EFORMAT) return weir_jinja_fail(s, "%.140s", error.text);
@@ -143,10 +147,22 @@ static weir_status letters(S *s, V *out, V v, weir_jinja_case how)
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
     return weir_jinja_change_case(s, out, v.as.string, how);
 }
-static weir_status filter_upper(S *s, V *out, V v, A *a) { return (void)a, letters(s, out, v, WEIR_JINJA_UPPER); }
-static weir_status filter_lower(S *s, V *out, V v, A *a) { return (void)a, letters(s, out, v, WEIR_JINJA_LOWER); }
-static weir_status filter_title(S *s, V *out, V v, A *a) { return (void)a, letters(s, out, v, WEIR_JINJA_WORDS); }
-static weir_status filter_capitalize(S *s, V *out, V v, A *a) { return (void)a, letters(s, out, v, WEIR_JINJA_CAPITALIZE); }
+static weir_status filter_upper(S *s, V *out, V v, A *a)
+{
+    return (void)a, letters(s, out, v, WEIR_JINJA_UPPER);
+}
+static weir_status filter_lower(S *s, V *out, V v, A *a)
+{
+    return (void)a, letters(s, out, v, WEIR_JINJA_LOWER);
+}
+static weir_status filter_title(S *s, V *out, V v, A *a)
+{
+    return (void)a, letters(s, out, v, WEIR_JINJA_WORDS);
+}
+static weir_status filter_capitalize(S *s, V *out, V v, A *a)
+{
+    return (void)a, letters(s, out, v, WEIR_JINJA_CAPITALIZE);
+}
 
 static weir_status filter_safe(S *s, V *out, V v, A *a)
 {
@@ -158,7 +174,10 @@ static weir_status filter_safe(S *s, V *out, V v, A *a)
     return WEIR_OK;
 }
 
-static weir_status filter_escape(S *s, V *out, V v, A *a) { return (void)a, weir_jinja_escape(s, out, v); }
+static weir_status filter_escape(S *s, V *out, V v, A *a)
+{
+    return (void)a, weir_jinja_escape(s, out, v);
+}
 
 static weir_status filter_replace(S *s, V *out, V v, A *a)
 {
@@ -166,16 +185,20 @@ static weir_status filter_replace(S *s, V *out, V v, A *a)
     int64_t limit = -1;
     if ((given & 3) != 3) return weir_jinja_fail(s, "replace wants two arguments");
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
-    for (int i = 0; i < 2; i++) WEIR_TRY(weir_jinja_to_string(s, &given_values[i], given_values[i]));
-    if (GIVEN(2) && given_values[2].kind != WEIR_JINJA_NONE) WEIR_TRY(want_int(s, given_values[2], INT64_MIN, INT64_MAX, &limit));
-    WEIR_TRY(weir_jinja_replace(s, out, v.as.string, given_values[0].as.string, given_values[1].as.string, limit));
+    for (int i = 0; i < 2; i++)
+        WEIR_TRY(weir_jinja_to_string(s, &given_values[i], given_values[i]));
+    if (GIVEN(2) && given_values[2].kind != WEIR_JINJA_NONE)
+        WEIR_TRY(want_int(s, given_values[2], INT64_MIN, INT64_MAX, &limit));
+    WEIR_TRY(weir_jinja_replace(s, out, v.as.string, given_values[0].as.string,
+                                given_values[1].as.string, limit));
     out->as.string->markup = false;
     return WEIR_OK;
 }
 
 static bool is_line_break(uint32_t code)
 {
-    return (code >= 10 && code <= 13) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 || code == 0x2029;
+    return (code >= 10 && code <= 13) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
+           code == 0x2028 || code == 0x2029;
 }
 
 /* Indents all lines but the first (unless `first`), empty ones only if `blank`. Line breaks become "\n". */
@@ -184,7 +207,8 @@ static weir_status filter_indent(S *s, V *out, V v, A *a)
     BIND("width first blank");
     const char        *level = "    ";
     weir_jinja_builder text = weir_jinja_builder_new(s->arena);
-    const bool         first = GIVEN(1) && weir_jinja_truth(given_values[1]), blank = GIVEN(2) && weir_jinja_truth(given_values[2]);
+    const bool         first = GIVEN(1) && weir_jinja_truth(given_values[1]),
+               blank = GIVEN(2) && weir_jinja_truth(given_values[2]);
     WEIR_TRY(want_string(s, v));
     if (GIVEN(0)) WEIR_TRY(indent_text(s, &level, given_values[0]));
     const weir_jinja_string *string = v.as.string;
@@ -192,15 +216,20 @@ static weir_status filter_indent(S *s, V *out, V v, A *a)
     if (first) WEIR_TRY(weir_jinja_add_text(&text, level, WEIR_JINJA_TEMPLATE));
     for (size_t at = 0, end = 0; at < string->size;) {
         size_t run = at, size = 0;
-        while (run < string->size && !is_line_break(weir_jinja_decode(string->bytes + run, string->size - run, &size))) run += size;
-        if (at > 0 && (blank || run > at)) WEIR_TRY(weir_jinja_add_text(&text, level, WEIR_JINJA_TEMPLATE));
+        while (run < string->size &&
+               !is_line_break(weir_jinja_decode(string->bytes + run, string->size - run, &size)))
+            run += size;
+        if (at > 0 && (blank || run > at))
+            WEIR_TRY(weir_jinja_add_text(&text, level, WEIR_JINJA_TEMPLATE));
         WEIR_TRY(weir_jinja_add_part(&text, string, at, run - at));
         if (run == string->size) break;
         WEIR_TRY(weir_jinja_step(s, 0));
         WEIR_TRY(weir_jinja_add(&text, "\n", 1, weir_jinja_string_origin(string, run, &end)));
-        if (string->bytes[run] == '\r' && run + 1 < string->size && string->bytes[run + 1] == '\n') size = 2;
+        if (string->bytes[run] == '\r' && run + 1 < string->size && string->bytes[run + 1] == '\n')
+            size = 2;
         at = run + size;
-        if (at == string->size && blank) WEIR_TRY(weir_jinja_add_text(&text, level, WEIR_JINJA_TEMPLATE));
+        if (at == string->size && blank)
+            WEIR_TRY(weir_jinja_add_text(&text, level, WEIR_JINJA_TEMPLATE));
     }
     return weir_jinja_builder_finish(&text, out);
 }
@@ -225,8 +254,9 @@ static weir_status filter_wordcount(S *s, V *out, V v, A *a)
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
     WEIR_TRY(weir_jinja_work(s, v.as.string->size, WEIR_JINJA_MADE)); /* by tables of letters */
     for (size_t at = 0, size = 0; at < v.as.string->size; at += size) {
-        const uint32_t code = weir_jinja_decode(v.as.string->bytes + at, v.as.string->size - at, &size);
-        const bool     word = weir_jinja_is_letter(code) || weir_jinja_is_digit(code) || code == '_';
+        const uint32_t code =
+            weir_jinja_decode(v.as.string->bytes + at, v.as.string->size - at, &size);
+        const bool word = weir_jinja_is_letter(code) || weir_jinja_is_digit(code) || code == '_';
         count += word && !in;
         in = word;
     }
@@ -240,7 +270,8 @@ static weir_status filter_format(S *s, V *out, V v, A *a)
     WEIR_TRY(weir_jinja_to_string(s, &v, v));
     if (a->n_named) return weir_jinja_fail(s, "format takes arguments by place");
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, a->count));
-    for (size_t i = 0; i < a->count; i++) WEIR_TRY(weir_jinja_list_add(s->arena, list, a->items[i]));
+    for (size_t i = 0; i < a->count; i++)
+        WEIR_TRY(weir_jinja_list_add(s->arena, list, a->items[i]));
     return weir_jinja_format(s, out, v.as.string, (V){ .kind = WEIR_JINJA_TUPLE, .as.list = list });
 }
 
@@ -297,7 +328,8 @@ static weir_status filter_int(S *s, V *out, V v, A *a)
     else if (v.kind == WEIR_JINJA_STRING && text_to_number(v.as.string, 10, true, &number))
         v = number;
     if (weir_jinja_is_integer(v)) *out = weir_jinja_int(weir_jinja_as_int(v));
-    if (v.kind == WEIR_JINJA_FLOAT && v.as.real > -9.2e18 && v.as.real < 9.2e18) *out = weir_jinja_int((int64_t)v.as.real);
+    if (v.kind == WEIR_JINJA_FLOAT && v.as.real > -9.2e18 && v.as.real < 9.2e18)
+        *out = weir_jinja_int((int64_t)v.as.real);
     return WEIR_OK;
 }
 
@@ -308,14 +340,16 @@ static weir_status filter_float(S *s, V *out, V v, A *a)
     if (v.kind == WEIR_JINJA_STRING) WEIR_TRY(pay_for_digits(s, v.as.string));
     *out = GIVEN(0) ? given_values[0] : weir_jinja_float(0);
     if (weir_jinja_is_number(v)) *out = weir_jinja_float(weir_jinja_as_float(v));
-    if (v.kind == WEIR_JINJA_STRING && text_to_number(v.as.string, 10, true, &number)) *out = number;
+    if (v.kind == WEIR_JINJA_STRING && text_to_number(v.as.string, 10, true, &number))
+        *out = number;
     return WEIR_OK;
 }
 
 static weir_status filter_abs(S *s, V *out, V v, A *a)
 {
     (void)a;
-    if (weir_jinja_is_number(v) && weir_jinja_as_float(v) < 0) return weir_jinja_unary(s, out, '-', v);
+    if (weir_jinja_is_number(v) && weir_jinja_as_float(v) < 0)
+        return weir_jinja_unary(s, out, '-', v);
     return weir_jinja_unary(s, out, '+', v);
 }
 
@@ -324,9 +358,12 @@ static weir_status filter_round(S *s, V *out, V v, A *a)
     BIND("precision method");
     int64_t precision = 0;
     if (GIVEN(0)) WEIR_TRY(want_int(s, given_values[0], -300, 300, &precision));
-    if (!weir_jinja_is_number(v)) return weir_jinja_fail(s, "a number is wanted, not %s", weir_jinja_type_name(v));
-    const bool   up = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING && weir_jinja_string_is(given_values[1].as.string, "ceil");
-    const bool   down = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING && weir_jinja_string_is(given_values[1].as.string, "floor");
+    if (!weir_jinja_is_number(v))
+        return weir_jinja_fail(s, "a number is wanted, not %s", weir_jinja_type_name(v));
+    const bool up = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING &&
+                    weir_jinja_string_is(given_values[1].as.string, "ceil");
+    const bool down = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING &&
+                      weir_jinja_string_is(given_values[1].as.string, "floor");
     const double number = weir_jinja_as_float(v), scale = pow(10, (double)precision);
     if (!up && !down && precision >= 0 && weir_jinja_is_integer(v))
         *out = weir_jinja_int(weir_jinja_as_int(v));
@@ -338,7 +375,8 @@ static weir_status filter_round(S *s, V *out, V v, A *a)
         *out = weir_jinja_float(strtod(text, NULL));
     } else {
         const double rounded = nearbyint(number * scale) / scale;
-        *out = weir_jinja_is_integer(v) && fabs(rounded) < 9e15 ? weir_jinja_int((int64_t)rounded) : weir_jinja_float(rounded);
+        *out = weir_jinja_is_integer(v) && fabs(rounded) < 9e15 ? weir_jinja_int((int64_t)rounded)
+                                                                : weir_jinja_float(rounded);
     }
     return WEIR_OK;
 }
@@ -346,7 +384,8 @@ static weir_status filter_round(S *s, V *out, V v, A *a)
 static weir_status filter_attr(S *s, V *out, V v, A *a)
 {
     BIND("name");
-    if (!GIVEN(0) || given_values[0].kind != WEIR_JINJA_STRING) return weir_jinja_fail(s, "attr wants a name");
+    if (!GIVEN(0) || given_values[0].kind != WEIR_JINJA_STRING)
+        return weir_jinja_fail(s, "attr wants a name");
     if (v.kind == WEIR_JINJA_DICT) { /* attributes only, no keys */
         const int method = weir_jinja_method_find(v, given_values[0].as.string);
         *out = weir_jinja_undefined("an attribute");
@@ -384,10 +423,12 @@ const weir_jinja_filter_entry weir_jinja_text_filters[] = {
 
 weir_status weir_jinja_apply_filter(S *s, V *out, const weir_jinja_string *name, V v, A *a)
 {
-    const weir_jinja_filter_entry *const tables[] = { weir_jinja_text_filters, weir_jinja_sequence_filters };
+    const weir_jinja_filter_entry *const tables[] = { weir_jinja_text_filters,
+                                                      weir_jinja_sequence_filters };
     WEIR_TRY(weir_jinja_step(s, 0));
     for (size_t t = 0; t < 2; t++)
         for (const weir_jinja_filter_entry *entry = tables[t]; entry->name; entry++)
             if (weir_jinja_string_is(name, entry->name)) return entry->filter(s, out, v, a);
-    return weir_jinja_fail(s, "no filter '%.*s'", (int)(name->size < 60 ? name->size : 60), name->bytes);
+    return weir_jinja_fail(s, "no filter '%.*s'", (int)(name->size < 60 ? name->size : 60),
+                           name->bytes);
 }

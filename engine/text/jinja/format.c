@@ -25,13 +25,17 @@ static weir_status take(formatter *f, weir_jinja_value *out)
 {
     const bool   tuple = f->values.kind == WEIR_JINJA_TUPLE;
     const size_t count = tuple ? f->values.as.list->count : 1;
-    if (f->next >= count) return weir_jinja_fail(f->state, "not enough arguments for format string");
+    if (f->next >= count)
+        return weir_jinja_fail(f->state, "not enough arguments for format string");
     *out = tuple ? f->values.as.list->items[f->next] : f->values;
     f->next++;
     return WEIR_OK;
 }
 
-static char peek(const formatter *f) { return f->at < f->format->size ? f->format->bytes[f->at] : 0; }
+static char peek(const formatter *f)
+{
+    return f->at < f->format->size ? f->format->bytes[f->at] : 0;
+}
 
 static weir_status read_number(formatter *f, int *out)
 {
@@ -41,7 +45,8 @@ static weir_status read_number(formatter *f, int *out)
         f->at++;
         WEIR_TRY(take(f, &v));
         if (!weir_jinja_is_integer(v)) return weir_jinja_fail(f->state, "* wants an integer");
-        if (weir_jinja_as_int(v) < 0 || weir_jinja_as_int(v) > FIELD_LIMIT) return weir_jinja_fail(f->state, "a format is too wide");
+        if (weir_jinja_as_int(v) < 0 || weir_jinja_as_int(v) > FIELD_LIMIT)
+            return weir_jinja_fail(f->state, "a format is too wide");
         *out = (int)weir_jinja_as_int(v);
         return WEIR_OK;
     }
@@ -57,10 +62,12 @@ static weir_status read_field(formatter *f, field *out, weir_jinja_value *named)
     *out = (field){ .precision = -1 };
     if (peek(f) == '(') {
         const char *close = memchr(f->format->bytes + f->at, ')', f->format->size - f->at);
-        if (!close || f->values.kind != WEIR_JINJA_DICT) return weir_jinja_fail(f->state, "format requires a mapping");
-        const size_t            begin = f->at + 1, end = (size_t)(close - f->format->bytes);
+        if (!close || f->values.kind != WEIR_JINJA_DICT)
+            return weir_jinja_fail(f->state, "format requires a mapping");
+        const size_t begin = f->at + 1, end = (size_t)(close - f->format->bytes);
         WEIR_TRY(weir_jinja_work(f->state, end - begin, WEIR_JINJA_MOVED));
-        const weir_jinja_entry *entry = weir_jinja_dict_find_text(f->values.as.dict, f->format->bytes + begin, end - begin);
+        const weir_jinja_entry *entry =
+            weir_jinja_dict_find_text(f->values.as.dict, f->format->bytes + begin, end - begin);
         if (!entry) return weir_jinja_fail(f->state, "a key of the format is missing");
         *named = entry->value;
         f->at = end + 1;
@@ -98,7 +105,8 @@ static weir_status pad(formatter *f, const field *field, weir_jinja_string *body
     const size_t room = count < width ? width - count : 0;
     WEIR_TRY(weir_jinja_work(f->state, room, WEIR_JINJA_READ));
     if (field->left) WEIR_TRY(weir_jinja_add_string(&f->text, body));
-    for (size_t i = 0; i < room; i++) WEIR_TRY(weir_jinja_add(&f->text, " ", 1, WEIR_JINJA_TEMPLATE));
+    for (size_t i = 0; i < room; i++)
+        WEIR_TRY(weir_jinja_add(&f->text, " ", 1, WEIR_JINJA_TEMPLATE));
     return field->left ? WEIR_OK : weir_jinja_add_string(&f->text, body);
 }
 
@@ -108,9 +116,11 @@ static weir_status format_text(formatter *f, const field *field, weir_jinja_valu
     weir_jinja_builder text = weir_jinja_builder_new(f->state->arena);
     if (field->kind == 'c' && weir_jinja_is_integer(v)) {
         const int64_t code = weir_jinja_as_int(v);
-        if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return weir_jinja_fail(f->state, "%%c wants a code point");
+        if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+            return weir_jinja_fail(f->state, "%%c wants a code point");
         WEIR_TRY(weir_jinja_add_code(&text, (uint32_t)code, WEIR_JINJA_TEMPLATE));
-    } else if (field->kind == 'c' && (v.kind != WEIR_JINJA_STRING || weir_jinja_string_count(v.as.string) != 1)) {
+    } else if (field->kind == 'c' &&
+               (v.kind != WEIR_JINJA_STRING || weir_jinja_string_count(v.as.string) != 1)) {
         return weir_jinja_fail(f->state, "%%c wants an integer or one character");
     } else if (field->kind == 's' || field->kind == 'c')
         WEIR_TRY(weir_jinja_print(f->state, &text, v));
@@ -118,8 +128,9 @@ static weir_status format_text(formatter *f, const field *field, weir_jinja_valu
         WEIR_TRY(weir_jinja_repr(f->state, &text, v));
     WEIR_TRY(weir_jinja_builder_finish(&text, &body));
     if (field->precision >= 0 && field->kind != 'c')
-        WEIR_TRY(weir_jinja_substring(f->state->arena, &body, body.as.string, 0,
-                                      weir_jinja_string_offset(body.as.string, (size_t)field->precision)));
+        WEIR_TRY(weir_jinja_substring(
+            f->state->arena, &body, body.as.string, 0,
+            weir_jinja_string_offset(body.as.string, (size_t)field->precision)));
     return pad(f, field, body.as.string);
 }
 
@@ -129,10 +140,13 @@ static weir_status format_number(formatter *f, const field *field, weir_jinja_va
     char      *out = NULL;
     const bool whole = strchr("dixXo", field->kind) != NULL;
     if (!weir_jinja_is_number(v))
-        return weir_jinja_fail(f->state, "%%%c format: a number is required, not %s", field->kind, weir_jinja_type_name(v));
+        return weir_jinja_fail(f->state, "%%%c format: a number is required, not %s", field->kind,
+                               weir_jinja_type_name(v));
     if (whole && v.kind == WEIR_JINJA_FLOAT) {
-        if (field->kind != 'd' && field->kind != 'i') return weir_jinja_fail(f->state, "%%%c format: an integer is required", field->kind);
-        if (!(v.as.real > -9.2e18 && v.as.real < 9.2e18)) return weir_jinja_fail(f->state, "a number does not fit into 64 bits");
+        if (field->kind != 'd' && field->kind != 'i')
+            return weir_jinja_fail(f->state, "%%%c format: an integer is required", field->kind);
+        if (!(v.as.real > -9.2e18 && v.as.real < 9.2e18))
+            return weir_jinja_fail(f->state, "a number does not fit into 64 bits");
         v = weir_jinja_int((int64_t)v.as.real);
     }
     if (whole && field->kind != 'd' && field->kind != 'i' && weir_jinja_as_int(v) < 0)
@@ -147,13 +161,15 @@ static weir_status format_number(formatter *f, const field *field, weir_jinja_va
     at += strlen(at);
     *at++ = field->kind;
     *at = 0;
-    const size_t room = (size_t)field->width + (size_t)(field->precision > 0 ? field->precision : 0) + 400;
+    const size_t room =
+        (size_t)field->width + (size_t)(field->precision > 0 ? field->precision : 0) + 400;
     WEIR_TRY(weir_jinja_work(f->state, room, WEIR_JINJA_READ));
     WEIR_TRY(weir_jinja_alloc(f->state->arena, &out, room));
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wformat-nonliteral" /* made above of known letters */
     if (whole)
-        (void)snprintf(out, room, spec, field->width, field->precision, (long long)weir_jinja_as_int(v));
+        (void)snprintf(out, room, spec, field->width, field->precision,
+                       (long long)weir_jinja_as_int(v));
     else
         (void)snprintf(out, room, spec, field->width, field->precision, weir_jinja_as_float(v));
 #pragma clang diagnostic pop
@@ -177,9 +193,12 @@ static weir_status format_field(formatter *f)
     return weir_jinja_fail(f->state, "unsupported format character");
 }
 
-weir_status weir_jinja_format(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *format, weir_jinja_value v)
+weir_status weir_jinja_format(weir_jinja_state *state, weir_jinja_value *out,
+                              const weir_jinja_string *format, weir_jinja_value v)
 {
-    formatter f = { .state = state, .format = format, .values = v, .text = weir_jinja_builder_new(state->arena) };
+    formatter f = {
+        .state = state, .format = format, .values = v, .text = weir_jinja_builder_new(state->arena)
+    };
     while (f.at < format->size) {
         const char  *mark = memchr(format->bytes + f.at, '%', format->size - f.at);
         const size_t end = mark ? (size_t)(mark - format->bytes) : format->size;
@@ -188,9 +207,11 @@ weir_status weir_jinja_format(weir_jinja_state *state, weir_jinja_value *out, co
         f.at = end + 1;
         if (mark) WEIR_TRY(format_field(&f));
     }
-    const bool all_used =
-        v.kind == WEIR_JINJA_TUPLE ? f.next == v.as.list->count : f.next > 0 || v.kind == WEIR_JINJA_DICT || v.kind == WEIR_JINJA_LIST;
-    if (!all_used) return weir_jinja_fail(state, "not all arguments converted during string formatting");
+    const bool all_used = v.kind == WEIR_JINJA_TUPLE ? f.next == v.as.list->count
+                                                     : f.next > 0 || v.kind == WEIR_JINJA_DICT ||
+                                                           v.kind == WEIR_JINJA_LIST;
+    if (!all_used)
+        return weir_jinja_fail(state, "not all arguments converted during string formatting");
     WEIR_TRY(weir_jinja_builder_finish(&f.text, out));
     out->as.string->markup = format->markup;
     return WEIR_OK;

@@ -31,21 +31,28 @@ static int line_of(lexer *lex, size_t at)
 
 static weir_status fail(lexer *lex, size_t at, const char *reason)
 {
-    return weir_error_set(lex->error, WEIR_EFORMAT, "chat template, line %d: %s", line_of(lex, at), reason);
+    return weir_error_set(lex->error, WEIR_EFORMAT, "chat template, line %d: %s", line_of(lex, at),
+                          reason);
 }
 
-static weir_status push(lexer *lex, weir_jinja_token_kind kind, int operation, size_t at, weir_jinja_value value)
+static weir_status push(lexer *lex, weir_jinja_token_kind kind, int operation, size_t at,
+                        weir_jinja_value value)
 {
     weir_jinja_tokens *out = lex->out;
-    WEIR_TRY(weir_jinja_grow(lex->arena, &out->items, &out->capacity, out->count, 1, sizeof *out->items));
-    out->items[out->count++] = (weir_jinja_token){ .kind = kind, .operation = operation, .line = line_of(lex, at), .value = value };
+    WEIR_TRY(weir_jinja_grow(lex->arena, &out->items, &out->capacity, out->count, 1,
+                             sizeof *out->items));
+    out->items[out->count++] = (weir_jinja_token){
+        .kind = kind, .operation = operation, .line = line_of(lex, at), .value = value
+    };
     return WEIR_OK;
 }
 
 static size_t skip_space(const lexer *lex, size_t at)
 {
     size_t size = 0;
-    while (at < lex->size && weir_jinja_is_space(weir_jinja_decode(lex->text + at, lex->size - at, &size))) at += size;
+    while (at < lex->size &&
+           weir_jinja_is_space(weir_jinja_decode(lex->text + at, lex->size - at, &size)))
+        at += size;
     return at;
 }
 
@@ -57,7 +64,9 @@ static size_t trimmed_end(const lexer *lex, size_t begin, size_t end, bool print
     const char sign = end + 2 < lex->size ? lex->text[end + 2] : 0;
     size_t     size = 0, stop = end;
     if (sign == '-') {
-        while (stop > begin && weir_jinja_is_space(weir_jinja_decode_last(lex->text + begin, stop - begin, &size))) stop -= size;
+        while (stop > begin &&
+               weir_jinja_is_space(weir_jinja_decode_last(lex->text + begin, stop - begin, &size)))
+            stop -= size;
         return stop;
     }
     if (sign == '+' || printing) return end;
@@ -72,7 +81,8 @@ static weir_status push_data(lexer *lex, size_t begin, size_t end)
 {
     weir_jinja_value text;
     if (end == begin) return WEIR_OK;
-    WEIR_TRY(weir_jinja_string_copy(lex->arena, &text, lex->text + begin, end - begin, WEIR_JINJA_TEMPLATE));
+    WEIR_TRY(weir_jinja_string_copy(lex->arena, &text, lex->text + begin, end - begin,
+                                    WEIR_JINJA_TEMPLATE));
     return push(lex, WEIR_JINJA_TOKEN_DATA, 0, begin, text);
 }
 
@@ -93,7 +103,8 @@ static void close_tag(lexer *lex, size_t at, bool printing)
 static bool tag_ends(const lexer *lex, size_t at, const char *close, bool plus)
 {
     if (looking_at(lex, at, close)) return true;
-    return at < lex->size && (lex->text[at] == '-' || (plus && lex->text[at] == '+')) && looking_at(lex, at + 1, close);
+    return at < lex->size && (lex->text[at] == '-' || (plus && lex->text[at] == '+')) &&
+           looking_at(lex, at + 1, close);
 }
 
 static weir_status skip_comment(lexer *lex, size_t begin)
@@ -146,13 +157,15 @@ static bool read_hex(const char *text, size_t n, uint32_t *out)
     *out = 0;
     for (size_t i = 0; i < n; i++) {
         if (!isxdigit((unsigned char)text[i])) return false;
-        *out = *out * 16 + (uint32_t)(isdigit((unsigned char)text[i]) ? text[i] - '0' : (text[i] | 32) - 'a' + 10);
+        *out = *out * 16 + (uint32_t)(isdigit((unsigned char)text[i]) ? text[i] - '0'
+                                                                      : (text[i] | 32) - 'a' + 10);
     }
     return true;
 }
 
 /* One escape of Python behind the backslash at text[-1]; *used its characters. */
-static weir_status unescape(lexer *lex, weir_jinja_builder *out, size_t at, size_t end, size_t *used)
+static weir_status unescape(lexer *lex, weir_jinja_builder *out, size_t at, size_t end,
+                            size_t *used)
 {
     static const char names[] = "abfnrtv\\'\"", codes[] = "\a\b\f\n\r\t\v\\'\"";
     const char       *text = lex->text + at;
@@ -160,10 +173,12 @@ static weir_status unescape(lexer *lex, weir_jinja_builder *out, size_t at, size
     uint32_t          code = 0;
     *used = 1;
     if (text[0] == '\n') return WEIR_OK;
-    if (name && text[0]) return weir_jinja_add_code(out, (unsigned char)codes[name - names], WEIR_JINJA_TEMPLATE);
+    if (name && text[0])
+        return weir_jinja_add_code(out, (unsigned char)codes[name - names], WEIR_JINJA_TEMPLATE);
     if (text[0] >= '0' && text[0] <= '7') {
         size_t n = 0;
-        for (; n < 3 && at + n < end && text[n] >= '0' && text[n] <= '7'; n++) code = code * 8 + (uint32_t)(text[n] - '0');
+        for (; n < 3 && at + n < end && text[n] >= '0' && text[n] <= '7'; n++)
+            code = code * 8 + (uint32_t)(text[n] - '0');
         *used = n;
         return weir_jinja_add_code(out, code, WEIR_JINJA_TEMPLATE);
     }
@@ -172,7 +187,8 @@ static weir_status unescape(lexer *lex, weir_jinja_builder *out, size_t at, size
         *used = 0;
         return weir_jinja_add(out, "\\", 1, WEIR_JINJA_TEMPLATE);
     }
-    if (end - at <= digits || !read_hex(text + 1, digits, &code) || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+    if (end - at <= digits || !read_hex(text + 1, digits, &code) || code > 0x10ffff ||
+        (code >= 0xd800 && code < 0xe000))
         return fail(lex, at, "a string holds a bad escape");
     *used = digits + 1;
     return weir_jinja_add_code(out, code, WEIR_JINJA_TEMPLATE);
@@ -196,7 +212,8 @@ static weir_status lex_string(lexer *lex)
         WEIR_TRY(unescape(lex, &text, at, end, &used));
     }
     WEIR_TRY(weir_jinja_builder_finish(&text, &value));
-    (void)weir_jinja_string_count(value.as.string); /* constants are shared by threads: nothing is filled in later */
+    (void)weir_jinja_string_count(
+        value.as.string); /* constants are shared by threads: nothing is filled in later */
     lex->at = end + 1;
     return push(lex, WEIR_JINJA_TOKEN_LITERAL, 0, begin, value);
 }
@@ -205,7 +222,8 @@ static weir_status lex_string(lexer *lex)
 static size_t number_text(const lexer *lex, char *out, size_t room, bool *real)
 {
     size_t     at = lex->at, n = 0;
-    const char mark = lex->text[at] == '0' && at + 1 < lex->size ? (char)(lex->text[at + 1] | 32) : 0;
+    const char mark =
+        lex->text[at] == '0' && at + 1 < lex->size ? (char)(lex->text[at + 1] | 32) : 0;
     const bool based = mark == 'x' || mark == 'o' || mark == 'b';
     *real = false;
     for (; at < lex->size && n + 1 < room; at++) {
@@ -214,10 +232,13 @@ static size_t number_text(const lexer *lex, char *out, size_t room, bool *real)
         if (based ? !isalnum((unsigned char)c) && c != '_' : !digit) {
             const bool underscore = c == '_' && isdigit((unsigned char)next);
             const bool point = c == '.' && !*real && isdigit((unsigned char)next);
-            const bool sign = (c == '+' || c == '-') && n > 0 && (out[n - 1] | 32) == 'e' && isdigit((unsigned char)next);
+            const bool sign = (c == '+' || c == '-') && n > 0 && (out[n - 1] | 32) == 'e' &&
+                              isdigit((unsigned char)next);
             const char third = at + 2 < lex->size ? lex->text[at + 2] : 0;
-            const bool power = (c | 32) == 'e' && n > 0 && !memchr(out, 'e', n) && !memchr(out, 'E', n) &&
-                               (isdigit((unsigned char)next) || ((next == '+' || next == '-') && isdigit((unsigned char)third)));
+            const bool power = (c | 32) == 'e' && n > 0 && !memchr(out, 'e', n) &&
+                               !memchr(out, 'E', n) &&
+                               (isdigit((unsigned char)next) ||
+                                ((next == '+' || next == '-') && isdigit((unsigned char)third)));
             if (based || (!underscore && !point && !sign && !power)) break;
             *real = *real || point || power;
         }
@@ -245,7 +266,8 @@ static weir_status lex_number(lexer *lex)
         value = weir_jinja_int(strtoll(text + 2, &stop, 2));
     else
         value = weir_jinja_int(strtoll(text, &stop, 10));
-    if (*stop || (errno && !real) || strlen(text) + 1 >= sizeof text) return fail(lex, begin, "a number is malformed or does not fit");
+    if (*stop || (errno && !real) || strlen(text) + 1 >= sizeof text)
+        return fail(lex, begin, "a number is malformed or does not fit");
     lex->at = end;
     return push(lex, WEIR_JINJA_TOKEN_LITERAL, 0, begin, value);
 }
@@ -255,7 +277,8 @@ static weir_status lex_name(lexer *lex)
     const size_t     begin = lex->at;
     weir_jinja_value name;
     while (lex->at < lex->size && is_name(lex->text[lex->at])) lex->at++;
-    WEIR_TRY(weir_jinja_string_copy(lex->arena, &name, lex->text + begin, lex->at - begin, WEIR_JINJA_TEMPLATE));
+    WEIR_TRY(weir_jinja_string_copy(lex->arena, &name, lex->text + begin, lex->at - begin,
+                                    WEIR_JINJA_TEMPLATE));
     (void)weir_jinja_string_count(name.as.string);
     return push(lex, WEIR_JINJA_TOKEN_NAME, 0, begin, name);
 }
@@ -267,9 +290,11 @@ static weir_status lex_operator(lexer *lex)
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         if (!looking_at(lex, lex->at, pairs[i])) continue;
         lex->at += 2;
-        return push(lex, WEIR_JINJA_TOKEN_OPERATOR, WEIR_JINJA_OP(pairs[i][0], pairs[i][1]), lex->at - 2, weir_jinja_none());
+        return push(lex, WEIR_JINJA_TOKEN_OPERATOR, WEIR_JINJA_OP(pairs[i][0], pairs[i][1]),
+                    lex->at - 2, weir_jinja_none());
     }
-    if (!c || !strchr("+-/*%~[](){}><=.:|,;", c)) return fail(lex, lex->at, "a character that means nothing here");
+    if (!c || !strchr("+-/*%~[](){}><=.:|,;", c))
+        return fail(lex, lex->at, "a character that means nothing here");
     return push(lex, WEIR_JINJA_TOKEN_OPERATOR, WEIR_JINJA_OP(c, 0), lex->at++, weir_jinja_none());
 }
 
@@ -281,7 +306,8 @@ static weir_status track_bracket(lexer *lex, char *stack, size_t room, size_t *d
     const bool closes = c == ')' || c == ']' || c == '}';
     if (expected && *depth == room) return fail(lex, lex->at, "brackets are nested too deep");
     if (expected) stack[(*depth)++] = expected;
-    if (closes && (*depth == 0 || stack[--*depth] != c)) return fail(lex, lex->at, "a bracket closes that was not open");
+    if (closes && (*depth == 0 || stack[--*depth] != c))
+        return fail(lex, lex->at, "a bracket closes that was not open");
     return WEIR_OK;
 }
 
@@ -291,14 +317,17 @@ static weir_status lex_tag(lexer *lex, bool printing)
     const size_t begin = lex->at;
     char         stack[128];
     size_t       depth = 0;
-    WEIR_TRY(push(lex, printing ? WEIR_JINJA_TOKEN_PRINT_BEGIN : WEIR_JINJA_TOKEN_BLOCK_BEGIN, 0, begin, weir_jinja_none()));
+    WEIR_TRY(push(lex, printing ? WEIR_JINJA_TOKEN_PRINT_BEGIN : WEIR_JINJA_TOKEN_BLOCK_BEGIN, 0,
+                  begin, weir_jinja_none()));
     lex->at += 2;
-    if (lex->at < lex->size && (lex->text[lex->at] == '-' || (lex->text[lex->at] == '+'))) lex->at++;
+    if (lex->at < lex->size && (lex->text[lex->at] == '-' || (lex->text[lex->at] == '+')))
+        lex->at++;
     for (;;) {
         lex->at = skip_space(lex, lex->at);
         if (lex->at >= lex->size) return fail(lex, begin, "a tag does not end");
         if (depth == 0 && tag_ends(lex, lex->at, close, !printing)) {
-            WEIR_TRY(push(lex, printing ? WEIR_JINJA_TOKEN_PRINT_END : WEIR_JINJA_TOKEN_BLOCK_END, 0, lex->at, weir_jinja_none()));
+            WEIR_TRY(push(lex, printing ? WEIR_JINJA_TOKEN_PRINT_END : WEIR_JINJA_TOKEN_BLOCK_END,
+                          0, lex->at, weir_jinja_none()));
             close_tag(lex, lex->at, printing);
             return WEIR_OK;
         }
@@ -320,7 +349,8 @@ static weir_status lex_all(lexer *lex)
     for (size_t begin = 0; lex->at < lex->size;) {
         begin = lex->at;
         size_t at = begin;
-        while (at < lex->size && !(lex->text[at] == '{' && at + 1 < lex->size && lex->text[at + 1] && strchr("{%#", lex->text[at + 1])))
+        while (at < lex->size && !(lex->text[at] == '{' && at + 1 < lex->size &&
+                                   lex->text[at + 1] && strchr("{%#", lex->text[at + 1])))
             at++;
         if (at == lex->size) {
             WEIR_TRY(push_data(lex, begin, at));
@@ -341,7 +371,8 @@ static weir_status lex_all(lexer *lex)
     return push(lex, WEIR_JINJA_TOKEN_END, 0, lex->size, weir_jinja_none());
 }
 
-weir_status weir_jinja_lex(weir_jinja_arena *arena, weir_jinja_tokens *out, const char *text, size_t size, weir_error *error)
+weir_status weir_jinja_lex(weir_jinja_arena *arena, weir_jinja_tokens *out, const char *text,
+                           size_t size, weir_error *error)
 {
     char  *copy = NULL;
     size_t n = 0;
@@ -351,6 +382,12 @@ weir_status weir_jinja_lex(weir_jinja_arena *arena, weir_jinja_tokens *out, cons
         copy[n++] = text[i] == '\r' ? '\n' : text[i];
     }
     if (n > 0 && copy[n - 1] == '\n') n--;
-    lexer lex = { .arena = arena, .out = out, .error = error, .text = copy, .size = n, .line = 1, .line_starting = true };
+    lexer lex = { .arena = arena,
+                  .out = out,
+                  .error = error,
+                  .text = copy,
+                  .size = n,
+                  .line = 1,
+                  .line_starting = true };
     return lex_all(&lex);
 }

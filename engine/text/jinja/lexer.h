@@ -10,7 +10,7 @@ typedef enum weir_jinja_token_kind {
     WEIR_JINJA_TOKEN_PRINT_END,
     WEIR_JINJA_TOKEN_BLOCK_BEGIN,
     WEIR_JINJA_TOKEN_BLOCK_END,
-    WEIR_JINJA_TOKEN_NAME,    /* value: the name */
+    WEIR_JINJA_TOKEN_NAME, /* value: the name */
     WEIR_JINJA_TOKEN_LITERAL, /* value: a string, an integer or a float */
     WEIR_JINJA_TOKEN_OPERATOR,
     WEIR_JINJA_TOKEN_END,
@@ -32,5 +32,5 @@ typedef struct weir_jinja_tokens {
 } weir_jinja_tokens;
 
 /* EFORMAT with line and reason. The tokens lie in the arena; nothing of `text` is kept. */
-WEIR_MUST_CHECK weir_status weir_jinja_lex(weir_jinja_arena *arena, weir_jinja_tokens *out, const char *text, size_t size,
-                                           weir_error *error);
+WEIR_MUST_CHECK weir_status weir_jinja_lex(weir_jinja_arena *arena, weir_jinja_tokens *out,
+                                           const char *text, size_t size, weir_error *error);

@@ -11,7 +11,8 @@ weir_status weir_jinja_method_int(weir_jinja_method_call *c, size_t i, int64_t a
     *out = absent;
     if (!weir_jinja_has(c, i)) return WEIR_OK;
     if (!weir_jinja_is_integer(c->given[i]))
-        return weir_jinja_fail(c->state, "a method wants an integer, not %s", weir_jinja_type_name(c->given[i]));
+        return weir_jinja_fail(c->state, "a method wants an integer, not %s",
+                               weir_jinja_type_name(c->given[i]));
     *out = weir_jinja_as_int(c->given[i]);
     return WEIR_OK;
 }
@@ -30,7 +31,8 @@ static weir_status list_extend(weir_jinja_method_call *c)
     WEIR_TRY(weir_jinja_items(c->state, &items, c->given[0]));
     const size_t count = items->count; /* it may be the list itself */
     WEIR_TRY(weir_jinja_step(c->state, count * sizeof c->self));
-    for (size_t i = 0; i < count; i++) WEIR_TRY(weir_jinja_list_add(c->state->arena, c->self.as.list, items->items[i]));
+    for (size_t i = 0; i < count; i++)
+        WEIR_TRY(weir_jinja_list_add(c->state->arena, c->self.as.list, items->items[i]));
     *c->out = weir_jinja_none();
     return WEIR_OK;
 }
@@ -41,11 +43,13 @@ static weir_status list_pop(weir_jinja_method_call *c)
     int64_t          at = -1;
     WEIR_TRY(weir_jinja_method_int(c, 0, -1, &at));
     if (at < 0) at += (int64_t)list->count;
-    if (at < 0 || (size_t)at >= list->count) return weir_jinja_fail(c->state, "pop: the list has no such item");
+    if (at < 0 || (size_t)at >= list->count)
+        return weir_jinja_fail(c->state, "pop: the list has no such item");
     WEIR_TRY(weir_jinja_step(c->state, list->count * sizeof c->self));
     *c->out = list->items[at];
     list->count--;
-    memmove(&list->items[at], &list->items[at + 1], (list->count - (size_t)at) * sizeof *list->items);
+    memmove(&list->items[at], &list->items[at + 1],
+            (list->count - (size_t)at) * sizeof *list->items);
     return WEIR_OK;
 }
 
@@ -59,7 +63,8 @@ static weir_status list_insert(weir_jinja_method_call *c)
     if ((size_t)at > list->count) at = (int64_t)list->count;
     WEIR_TRY(weir_jinja_step(c->state, list->count * sizeof c->self));
     WEIR_TRY(weir_jinja_list_add(c->state->arena, list, c->given[1]));
-    memmove(&list->items[at + 1], &list->items[at], (list->count - 1 - (size_t)at) * sizeof *list->items);
+    memmove(&list->items[at + 1], &list->items[at],
+            (list->count - 1 - (size_t)at) * sizeof *list->items);
     list->items[at] = c->given[1];
     *c->out = weir_jinja_none();
     return WEIR_OK;
@@ -76,7 +81,8 @@ static weir_status list_find(weir_jinja_method_call *c)
         *c->out = weir_jinja_int((int64_t)i);
         if (!(c->variant & WEIR_JINJA_FIND_COUNT)) return WEIR_OK;
     }
-    if (!(c->variant & WEIR_JINJA_FIND_COUNT)) return weir_jinja_fail(c->state, "the item is not in the list");
+    if (!(c->variant & WEIR_JINJA_FIND_COUNT))
+        return weir_jinja_fail(c->state, "the item is not in the list");
     *c->out = weir_jinja_int(count);
     return WEIR_OK;
 }
@@ -87,7 +93,8 @@ static weir_status list_copy(weir_jinja_method_call *c)
     return weir_jinja_slice(c->state, c->out, c->self, all);
 }
 
-weir_status weir_jinja_dict_list(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_dict *dict, char what)
+weir_status weir_jinja_dict_list(weir_jinja_state *state, weir_jinja_value *out,
+                                 const weir_jinja_dict *dict, char what)
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_work(state, dict->count, WEIR_JINJA_MADE));
@@ -110,7 +117,9 @@ static weir_status dict_list(weir_jinja_method_call *c)
 
 static weir_status find_key(weir_jinja_method_call *c, weir_jinja_entry **out)
 {
-    if (!weir_jinja_hashable(c->given[0])) return weir_jinja_fail(c->state, "unhashable type: '%s'", weir_jinja_type_name(c->given[0]));
+    if (!weir_jinja_hashable(c->given[0]))
+        return weir_jinja_fail(c->state, "unhashable type: '%s'",
+                               weir_jinja_type_name(c->given[0]));
     WEIR_TRY(weir_jinja_look(c->state, c->given[0]));
     *out = weir_jinja_dict_find(c->self.as.dict, c->given[0]);
     return WEIR_OK;
@@ -122,20 +131,23 @@ static weir_status dict_get(weir_jinja_method_call *c)
     WEIR_TRY(find_key(c, &entry));
     *c->out = entry ? entry->value : c->mask & 2 ? c->given[1] : weir_jinja_none();
     if (entry || c->variant != 's') return WEIR_OK;
-    return weir_jinja_dict_set(c->state->arena, c->self.as.dict, c->given[0], *c->out); /* setdefault */
+    return weir_jinja_dict_set(c->state->arena, c->self.as.dict, c->given[0],
+                               *c->out); /* setdefault */
 }
 
 static weir_status dict_pop(weir_jinja_method_call *c)
 {
     weir_jinja_entry *entry = NULL;
     WEIR_TRY(find_key(c, &entry));
-    if (!entry && !(c->mask & 2)) return weir_jinja_fail(c->state, "pop: the dictionary has no such key");
+    if (!entry && !(c->mask & 2))
+        return weir_jinja_fail(c->state, "pop: the dictionary has no such key");
     *c->out = entry ? entry->value : c->given[1];
     if (entry) weir_jinja_dict_remove(c->self.as.dict, entry);
     return WEIR_OK;
 }
 
-static weir_status copy_entries(weir_jinja_method_call *c, weir_jinja_dict *to, const weir_jinja_dict *from)
+static weir_status copy_entries(weir_jinja_method_call *c, weir_jinja_dict *to,
+                                const weir_jinja_dict *from)
 {
     const size_t count = from->count;
     WEIR_TRY(weir_jinja_work(c->state, count, WEIR_JINJA_MADE));
@@ -150,7 +162,8 @@ static weir_status copy_entries(weir_jinja_method_call *c, weir_jinja_dict *to, 
 
 static weir_status dict_update(weir_jinja_method_call *c)
 {
-    if (c->given[0].kind != WEIR_JINJA_DICT) return weir_jinja_fail(c->state, "update wants a dictionary");
+    if (c->given[0].kind != WEIR_JINJA_DICT)
+        return weir_jinja_fail(c->state, "update wants a dictionary");
     *c->out = weir_jinja_none();
     return copy_entries(c, c->self.as.dict, c->given[0].as.dict);
 }
@@ -194,7 +207,8 @@ static const weir_jinja_method container_methods[] = {
 /* A method is a number: those of text, of containers, then loop.cycle and loop.changed. */
 enum { CONTAINER_METHODS = 1000, METHOD_CYCLE = 2000, METHOD_CHANGED };
 
-static int find_in(const weir_jinja_method *methods, int count, weir_jinja_kind kind, const weir_jinja_string *name)
+static int find_in(const weir_jinja_method *methods, int count, weir_jinja_kind kind,
+                   const weir_jinja_string *name)
 {
     for (int i = 0; i < count; i++)
         if (methods[i].kind == kind && weir_jinja_string_is(name, methods[i].name)) return i;
@@ -204,13 +218,19 @@ static int find_in(const weir_jinja_method *methods, int count, weir_jinja_kind 
 int weir_jinja_method_find(weir_jinja_value receiver, const weir_jinja_string *name)
 {
     if (receiver.kind == WEIR_JINJA_LOOP)
-        return weir_jinja_string_is(name, "cycle") ? METHOD_CYCLE : weir_jinja_string_is(name, "changed") ? METHOD_CHANGED : -1;
-    if (receiver.kind == WEIR_JINJA_STRING) return find_in(weir_jinja_text_methods, weir_jinja_text_methods_count, receiver.kind, name);
-    const int found = find_in(container_methods, (int)(sizeof container_methods / sizeof *container_methods), receiver.kind, name);
+        return weir_jinja_string_is(name, "cycle")     ? METHOD_CYCLE
+               : weir_jinja_string_is(name, "changed") ? METHOD_CHANGED
+                                                       : -1;
+    if (receiver.kind == WEIR_JINJA_STRING)
+        return find_in(weir_jinja_text_methods, weir_jinja_text_methods_count, receiver.kind, name);
+    const int found =
+        find_in(container_methods, (int)(sizeof container_methods / sizeof *container_methods),
+                receiver.kind, name);
     return found < 0 ? -1 : CONTAINER_METHODS + found;
 }
 
-static weir_status call_loop_method(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_bound *bound,
+static weir_status call_loop_method(weir_jinja_state *state, weir_jinja_value *out,
+                                    const weir_jinja_bound     *bound,
                                     const weir_jinja_arguments *arguments)
 {
     weir_jinja_loop *loop = bound->receiver.as.loop;
@@ -222,23 +242,31 @@ static weir_status call_loop_method(weir_jinja_state *state, weir_jinja_value *o
     }
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, arguments->count));
-    for (size_t i = 0; i < arguments->count; i++) WEIR_TRY(weir_jinja_list_add(state->arena, list, arguments->items[i]));
+    for (size_t i = 0; i < arguments->count; i++)
+        WEIR_TRY(weir_jinja_list_add(state->arena, list, arguments->items[i]));
     const weir_jinja_value now = { .kind = WEIR_JINJA_TUPLE, .as.list = list };
     *out = weir_jinja_bool(!weir_jinja_equal(now, loop->changed, &state->steps_left));
     loop->changed = now;
     return WEIR_OK;
 }
 
-weir_status weir_jinja_call_method(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_bound *bound,
+weir_status weir_jinja_call_method(weir_jinja_state *state, weir_jinja_value *out,
+                                   const weir_jinja_bound     *bound,
                                    const weir_jinja_arguments *arguments)
 {
     if (bound->method >= METHOD_CYCLE) return call_loop_method(state, out, bound, arguments);
-    const weir_jinja_method *m = bound->method >= CONTAINER_METHODS ? &container_methods[bound->method - CONTAINER_METHODS]
-                                                                    : &weir_jinja_text_methods[bound->method];
-    weir_jinja_method_call   c = { .state = state, .out = out, .self = bound->receiver, .variant = m->variant };
-    if (!m->run) return weir_jinja_fail(state, "%s of %s is not supported", m->name, weir_jinja_type_name(bound->receiver));
+    const weir_jinja_method *m = bound->method >= CONTAINER_METHODS
+                                     ? &container_methods[bound->method - CONTAINER_METHODS]
+                                     : &weir_jinja_text_methods[bound->method];
+    weir_jinja_method_call   c = {
+          .state = state, .out = out, .self = bound->receiver, .variant = m->variant
+    };
+    if (!m->run)
+        return weir_jinja_fail(state, "%s of %s is not supported", m->name,
+                               weir_jinja_type_name(bound->receiver));
     WEIR_TRY(weir_jinja_bind(state, m->name, m->parameters, c.given, &c.mask, arguments));
     const unsigned needed = (1u << m->required) - 1;
-    if ((c.mask & needed) != needed) return weir_jinja_fail(state, "%s wants %d argument(s)", m->name, m->required);
+    if ((c.mask & needed) != needed)
+        return weir_jinja_fail(state, "%s wants %d argument(s)", m->name, m->required);
     return m->run(&c);
 }

@@ -16,10 +16,17 @@ weir_status weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, we
     WEIR_TRY(weir_jinja_work(state, string->size, WEIR_JINJA_READ));
     for (size_t at = 0, run = 0, end = 0; at <= string->size; at++) {
         const char  c = at < string->size ? string->bytes[at] : 0;
-        const char *entity = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '\'' ? "&#39;" : c == '"' ? "&#34;" : NULL;
+        const char *entity = c == '&'    ? "&amp;"
+                             : c == '<'  ? "&lt;"
+                             : c == '>'  ? "&gt;"
+                             : c == '\'' ? "&#39;"
+                             : c == '"'  ? "&#34;"
+                                         : NULL;
         if (!entity && at < string->size) continue;
         WEIR_TRY(weir_jinja_add_part(&text, string, run, at - run));
-        if (entity) WEIR_TRY(weir_jinja_add_text(&text, entity, weir_jinja_string_origin(string, at, &end)));
+        if (entity)
+            WEIR_TRY(
+                weir_jinja_add_text(&text, entity, weir_jinja_string_origin(string, at, &end)));
         run = at + 1;
     }
     WEIR_TRY(weir_jinja_builder_finish(&text, out));
@@ -27,11 +34,13 @@ weir_status weir_jinja_escape(weir_jinja_state *state, weir_jinja_value *out, we
     return WEIR_OK;
 }
 
-static weir_status unsupported(weir_jinja_state *state, const char *operation, weir_jinja_value a, weir_jinja_value b)
+static weir_status unsupported(weir_jinja_state *state, const char *operation, weir_jinja_value a,
+                               weir_jinja_value b)
 {
     if (a.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, a);
     if (b.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(state, b);
-    return weir_jinja_fail(state, "%s does not go with '%s' and '%s'", operation, weir_jinja_type_name(a), weir_jinja_type_name(b));
+    return weir_jinja_fail(state, "%s does not go with '%s' and '%s'", operation,
+                           weir_jinja_type_name(a), weir_jinja_type_name(b));
 }
 
 static weir_status overflow(weir_jinja_state *state)
@@ -39,7 +48,8 @@ static weir_status overflow(weir_jinja_state *state)
     return weir_jinja_fail(state, "a number is out of range: it does not fit into 64 bits");
 }
 
-static weir_status add_strings(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b)
+static weir_status add_strings(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a,
+                               weir_jinja_value b)
 {
     const bool         markup = a.as.string->markup || b.as.string->markup;
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
@@ -48,7 +58,8 @@ static weir_status add_strings(weir_jinja_state *state, weir_jinja_value *out, w
         WEIR_TRY(weir_jinja_escape(state, &b, b));
     }
     WEIR_TRY(weir_jinja_step(state, a.as.string->size + b.as.string->size));
-    WEIR_TRY(weir_jinja_grow(state->arena, &text.bytes, &text.capacity, 0, a.as.string->size + b.as.string->size, 1));
+    WEIR_TRY(weir_jinja_grow(state->arena, &text.bytes, &text.capacity, 0,
+                             a.as.string->size + b.as.string->size, 1));
     WEIR_TRY(weir_jinja_add_string(&text, a.as.string));
     WEIR_TRY(weir_jinja_add_string(&text, b.as.string));
     WEIR_TRY(weir_jinja_builder_finish(&text, out));
@@ -56,7 +67,8 @@ static weir_status add_strings(weir_jinja_state *state, weir_jinja_value *out, w
     return WEIR_OK;
 }
 
-static weir_status add_lists(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b)
+static weir_status add_lists(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value a,
+                             weir_jinja_value b)
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_step(state, (a.as.list->count + b.as.list->count) * sizeof a));
@@ -68,7 +80,8 @@ static weir_status add_lists(weir_jinja_state *state, weir_jinja_value *out, wei
 }
 
 /* "ab" * 3, [1] * 3: what is made is bounded by the builder's limit and the steps. */
-static weir_status repeat(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v, int64_t times)
+static weir_status repeat(weir_jinja_state *state, weir_jinja_value *out, weir_jinja_value v,
+                          int64_t times)
 {
     if (times < 0) times = 0;
     if (v.kind == WEIR_JINJA_STRING) {
@@ -85,7 +98,8 @@ static weir_status repeat(weir_jinja_state *state, weir_jinja_value *out, weir_j
     WEIR_TRY(weir_jinja_list_new(state->arena, &list, 0));
     for (int64_t i = 0; i < times && v.as.list->count; i++) {
         WEIR_TRY(weir_jinja_step(state, v.as.list->count * sizeof v));
-        for (size_t k = 0; k < v.as.list->count; k++) WEIR_TRY(weir_jinja_list_add(state->arena, list, v.as.list->items[k]));
+        for (size_t k = 0; k < v.as.list->count; k++)
+            WEIR_TRY(weir_jinja_list_add(state->arena, list, v.as.list->items[k]));
     }
     *out = (weir_jinja_value){ .kind = v.kind, .as.list = list };
     return WEIR_OK;
@@ -93,7 +107,8 @@ static weir_status repeat(weir_jinja_state *state, weir_jinja_value *out, weir_j
 
 /* Numbers ------------------------------------------------------------------------------------------------------------------------ */
 
-static weir_status power(weir_jinja_state *state, weir_jinja_value *out, int64_t base, int64_t exponent)
+static weir_status power(weir_jinja_state *state, weir_jinja_value *out, int64_t base,
+                         int64_t exponent)
 {
     int64_t result = 1;
     if (exponent < 0) {
@@ -101,14 +116,16 @@ static weir_status power(weir_jinja_state *state, weir_jinja_value *out, int64_t
         return WEIR_OK;
     }
     for (bool fits = true; exponent > 0; exponent >>= 1) {
-        if ((exponent & 1) && (!fits || !weir_mul_i64(&result, result, base))) return overflow(state);
+        if ((exponent & 1) && (!fits || !weir_mul_i64(&result, result, base)))
+            return overflow(state);
         fits = fits && weir_mul_i64(&base, base, base);
     }
     *out = weir_jinja_int(result);
     return WEIR_OK;
 }
 
-static weir_status integers(weir_jinja_state *state, weir_jinja_value *out, int operation, int64_t a, int64_t b)
+static weir_status integers(weir_jinja_state *state, weir_jinja_value *out, int operation,
+                            int64_t a, int64_t b)
 {
     int64_t result = 0;
     if (operation == '+' && !weir_add_i64(&result, a, b)) return overflow(state);
@@ -132,7 +149,8 @@ static weir_status integers(weir_jinja_state *state, weir_jinja_value *out, int 
     return WEIR_OK;
 }
 
-static weir_status floats(weir_jinja_state *state, weir_jinja_value *out, int operation, double a, double b)
+static weir_status floats(weir_jinja_state *state, weir_jinja_value *out, int operation, double a,
+                          double b)
 {
     double result = 0;
     if (operation == '+') result = a + b;
@@ -149,15 +167,18 @@ static weir_status floats(weir_jinja_state *state, weir_jinja_value *out, int op
     return WEIR_OK;
 }
 
-weir_status weir_jinja_binary(weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value a, weir_jinja_value b)
+weir_status weir_jinja_binary(weir_jinja_state *state, weir_jinja_value *out, int operation,
+                              weir_jinja_value a, weir_jinja_value b)
 {
     const char name[] = { (char)(operation & 0xff), (char)(operation >> 8), 0 };
     if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b))
         return integers(state, out, operation, weir_jinja_as_int(a), weir_jinja_as_int(b));
     if (weir_jinja_is_number(a) && weir_jinja_is_number(b))
         return floats(state, out, operation, weir_jinja_as_float(a), weir_jinja_as_float(b));
-    if (operation == '%' && a.kind == WEIR_JINJA_STRING) return weir_jinja_format(state, out, a.as.string, b);
-    if (operation == '+' && a.kind == WEIR_JINJA_STRING && b.kind == WEIR_JINJA_STRING) return add_strings(state, out, a, b);
+    if (operation == '%' && a.kind == WEIR_JINJA_STRING)
+        return weir_jinja_format(state, out, a.as.string, b);
+    if (operation == '+' && a.kind == WEIR_JINJA_STRING && b.kind == WEIR_JINJA_STRING)
+        return add_strings(state, out, a, b);
     const bool sequence_a = a.kind == WEIR_JINJA_LIST || a.kind == WEIR_JINJA_TUPLE,
                sequence_b = b.kind == WEIR_JINJA_LIST || b.kind == WEIR_JINJA_TUPLE;
     if (operation == '+' && sequence_a && a.kind == b.kind) return add_lists(state, out, a, b);
@@ -168,7 +189,8 @@ weir_status weir_jinja_binary(weir_jinja_state *state, weir_jinja_value *out, in
     return unsupported(state, name, a, b);
 }
 
-weir_status weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out, int operation, weir_jinja_value v)
+weir_status weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out, int operation,
+                             weir_jinja_value v)
 {
     const char name[] = { (char)operation, 0 };
     if (v.kind == WEIR_JINJA_FLOAT)
@@ -193,7 +215,8 @@ static size_t cost(weir_jinja_value v)
                                        : 0;
 }
 
-static weir_status contains(weir_jinja_state *state, bool *out, weir_jinja_value item, weir_jinja_value in)
+static weir_status contains(weir_jinja_state *state, bool *out, weir_jinja_value item,
+                            weir_jinja_value in)
 {
     weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_step(state, cost(in)));
@@ -204,19 +227,24 @@ static weir_status contains(weir_jinja_state *state, bool *out, weir_jinja_value
         return WEIR_OK;
     }
     if (in.kind == WEIR_JINJA_DICT) {
-        if (!weir_jinja_hashable(item)) return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(item));
+        if (!weir_jinja_hashable(item))
+            return weir_jinja_fail(state, "unhashable type: '%s'", weir_jinja_type_name(item));
         WEIR_TRY(weir_jinja_look(state, item));
         *out = weir_jinja_dict_find(in.as.dict, item) != NULL;
         return WEIR_OK;
     }
-    if (!weir_jinja_iterable(in)) return weir_jinja_fail(state, "argument of type '%s' is not iterable", weir_jinja_type_name(in));
+    if (!weir_jinja_iterable(in))
+        return weir_jinja_fail(state, "argument of type '%s' is not iterable",
+                               weir_jinja_type_name(in));
     WEIR_TRY(weir_jinja_items(state, &items, in));
     *out = false;
-    for (size_t i = 0; i < items->count && !*out; i++) *out = weir_jinja_equal(items->items[i], item, &state->steps_left);
+    for (size_t i = 0; i < items->count && !*out; i++)
+        *out = weir_jinja_equal(items->items[i], item, &state->steps_left);
     return WEIR_OK;
 }
 
-weir_status weir_jinja_relation(weir_jinja_state *state, bool *out, int operation, weir_jinja_value a, weir_jinja_value b)
+weir_status weir_jinja_relation(weir_jinja_state *state, bool *out, int operation,
+                                weir_jinja_value a, weir_jinja_value b)
 {
     int order = 0;
     if (operation == 'i' || operation == 'n') {
@@ -230,8 +258,10 @@ weir_status weir_jinja_relation(weir_jinja_state *state, bool *out, int operatio
         *out = weir_jinja_equal(a, b, &state->steps_left) == (operation == WEIR_JINJA_OP('=', '='));
         return WEIR_OK;
     }
-    const bool nan = (a.kind == WEIR_JINJA_FLOAT && isnan(a.as.real)) || (b.kind == WEIR_JINJA_FLOAT && isnan(b.as.real));
-    if (!weir_jinja_compare(&order, a, b, &state->steps_left)) return unsupported(state, "comparison", a, b);
+    const bool nan = (a.kind == WEIR_JINJA_FLOAT && isnan(a.as.real)) ||
+                     (b.kind == WEIR_JINJA_FLOAT && isnan(b.as.real));
+    if (!weir_jinja_compare(&order, a, b, &state->steps_left))
+        return unsupported(state, "comparison", a, b);
     if (operation == '<')
         *out = order < 0;
     else if (operation == '>')

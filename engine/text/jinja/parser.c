@@ -7,7 +7,8 @@ enum { PARSE_DEPTH = 400 };
 
 weir_status weir_jinja_parse_fail(weir_jinja_parser *p, const char *reason)
 {
-    return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: %s", p->token->line, reason);
+    return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: %s", p->token->line,
+                          reason);
 }
 
 weir_status weir_jinja_parse_enter(weir_jinja_parser *p)
@@ -17,7 +18,8 @@ weir_status weir_jinja_parse_enter(weir_jinja_parser *p)
 
 bool weir_jinja_at_name(const weir_jinja_parser *p, const char *name)
 {
-    return p->token->kind == WEIR_JINJA_TOKEN_NAME && weir_jinja_string_is(p->token->value.as.string, name);
+    return p->token->kind == WEIR_JINJA_TOKEN_NAME &&
+           weir_jinja_string_is(p->token->value.as.string, name);
 }
 
 bool weir_jinja_at_op(const weir_jinja_parser *p, int operation)
@@ -42,17 +44,20 @@ bool weir_jinja_skip_op(weir_jinja_parser *p, int operation)
 weir_status weir_jinja_expect_op(weir_jinja_parser *p, int operation, const char *what)
 {
     if (weir_jinja_skip_op(p, operation)) return WEIR_OK;
-    return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: %s is expected here", p->token->line, what);
+    return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: %s is expected here",
+                          p->token->line, what);
 }
 
 weir_status weir_jinja_expect_name(weir_jinja_parser *p, weir_jinja_string **out)
 {
-    if (p->token->kind != WEIR_JINJA_TOKEN_NAME) return weir_jinja_parse_fail(p, "a name is expected here");
+    if (p->token->kind != WEIR_JINJA_TOKEN_NAME)
+        return weir_jinja_parse_fail(p, "a name is expected here");
     *out = p->token++->value.as.string;
     return WEIR_OK;
 }
 
-weir_status weir_jinja_node_new(weir_jinja_parser *p, weir_jinja_node **out, weir_jinja_node_kind kind)
+weir_status weir_jinja_node_new(weir_jinja_parser *p, weir_jinja_node **out,
+                                weir_jinja_node_kind kind)
 {
     WEIR_TRY(weir_jinja_alloc(p->arena, out, sizeof **out));
     (*out)->kind = kind;
@@ -60,9 +65,11 @@ weir_status weir_jinja_node_new(weir_jinja_parser *p, weir_jinja_node **out, wei
     return WEIR_OK;
 }
 
-weir_status weir_jinja_node_add(weir_jinja_parser *p, weir_jinja_nodes *nodes, weir_jinja_node *node)
+weir_status weir_jinja_node_add(weir_jinja_parser *p, weir_jinja_nodes *nodes,
+                                weir_jinja_node *node)
 {
-    WEIR_TRY(weir_jinja_grow(p->arena, &nodes->items, &nodes->capacity, nodes->count, 1, sizeof *nodes->items));
+    WEIR_TRY(weir_jinja_grow(p->arena, &nodes->items, &nodes->capacity, nodes->count, 1,
+                             sizeof *nodes->items));
     nodes->items[nodes->count++] = node;
     return WEIR_OK;
 }
@@ -73,14 +80,16 @@ static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out);
 
 static weir_status end_tag(weir_jinja_parser *p)
 {
-    if (p->token->kind != WEIR_JINJA_TOKEN_BLOCK_END) return weir_jinja_parse_fail(p, "'%}' is expected here");
+    if (p->token->kind != WEIR_JINJA_TOKEN_BLOCK_END)
+        return weir_jinja_parse_fail(p, "'%}' is expected here");
     p->token++;
     return WEIR_OK;
 }
 
 static bool at_tag(const weir_jinja_parser *p, const char *const *names)
 {
-    if (p->token->kind != WEIR_JINJA_TOKEN_BLOCK_BEGIN || p->token[1].kind != WEIR_JINJA_TOKEN_NAME) return false;
+    if (p->token->kind != WEIR_JINJA_TOKEN_BLOCK_BEGIN || p->token[1].kind != WEIR_JINJA_TOKEN_NAME)
+        return false;
     for (; *names; names++)
         if (weir_jinja_string_is(p->token[1].value.as.string, *names)) return true;
     return false;
@@ -94,8 +103,9 @@ static weir_status parse_body(weir_jinja_parser *p, weir_jinja_nodes *out, const
     for (;;) {
         if (p->token->kind == WEIR_JINJA_TOKEN_END) {
             if (!ends) break;
-            return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: the template ends where '%s' is missing", p->token->line,
-                                  ends[0]);
+            return weir_error_set(p->error, WEIR_EFORMAT,
+                                  "chat template, line %d: the template ends where '%s' is missing",
+                                  p->token->line, ends[0]);
         }
         if (ends && at_tag(p, ends)) {
             p->token++;
@@ -134,7 +144,8 @@ static weir_status parse_block(weir_jinja_parser *p, weir_jinja_nodes *out, cons
 
 static weir_status parse_if(weir_jinja_parser *p, weir_jinja_node *node)
 {
-    static const char *const ends[] = { "endif", "elif", "else", NULL }, *const end[] = { "endif", NULL };
+    static const char *const ends[] = { "endif", "elif", "else", NULL }, *const end[] = { "endif",
+                                                                                          NULL };
     node->kind = WEIR_JINJA_IF;
     do {
         weir_jinja_node *test = NULL, *body = NULL;
@@ -197,7 +208,8 @@ static weir_status parse_parameters(weir_jinja_parser *p, weir_jinja_node *macro
     WEIR_TRY(weir_jinja_expect_op(p, '(', "'('"));
     while (!weir_jinja_skip_op(p, ')')) {
         weir_jinja_node *name = NULL, *keyword = NULL;
-        if (macro->items.count) WEIR_TRY(weir_jinja_expect_op(p, ',', "',' or ')' between parameters"));
+        if (macro->items.count)
+            WEIR_TRY(weir_jinja_expect_op(p, ',', "',' or ')' between parameters"));
         WEIR_TRY(weir_jinja_node_new(p, &name, WEIR_JINJA_NAME));
         WEIR_TRY(weir_jinja_expect_name(p, &name->name));
         WEIR_TRY(weir_jinja_node_add(p, &macro->items, name));
@@ -207,7 +219,8 @@ static weir_status parse_parameters(weir_jinja_parser *p, weir_jinja_node *macro
             WEIR_TRY(weir_jinja_parse_expression(p, &keyword->left, true));
             WEIR_TRY(weir_jinja_node_add(p, &macro->named, keyword));
         } else if (macro->named.count)
-            return weir_jinja_parse_fail(p, "a parameter without default follows one with a default");
+            return weir_jinja_parse_fail(p,
+                                         "a parameter without default follows one with a default");
     }
     return WEIR_OK;
 }
@@ -245,7 +258,8 @@ static weir_status parse_call_block(weir_jinja_parser *p, weir_jinja_node *node)
     p->token++;
     if (weir_jinja_at_op(p, '(')) WEIR_TRY(parse_parameters(p, caller));
     WEIR_TRY(weir_jinja_parse_expression(p, &node->left, true));
-    if (node->left->kind != WEIR_JINJA_CALL) return weir_jinja_parse_fail(p, "a call is expected here");
+    if (node->left->kind != WEIR_JINJA_CALL)
+        return weir_jinja_parse_fail(p, "a call is expected here");
     node->right = caller;
     return parse_macro_body(p, caller, "endcall");
 }
@@ -284,7 +298,8 @@ static weir_status parse_generation(weir_jinja_parser *p, weir_jinja_node *node)
 
 static weir_status parse_jump(weir_jinja_parser *p, weir_jinja_node *node)
 {
-    if (p->loops == 0) return weir_jinja_parse_fail(p, "break and continue need a loop around them");
+    if (p->loops == 0)
+        return weir_jinja_parse_fail(p, "break and continue need a loop around them");
     node->kind = weir_jinja_at_name(p, "break") ? WEIR_JINJA_BREAK : WEIR_JINJA_CONTINUE;
     p->token++;
     return WEIR_OK;
@@ -310,13 +325,16 @@ static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out)
         WEIR_TRY(weir_jinja_node_add(p, out, node));
         return end_tag(p);
     }
-    if (p->token->kind != WEIR_JINJA_TOKEN_NAME) return weir_jinja_parse_fail(p, "the name of a statement is expected here");
+    if (p->token->kind != WEIR_JINJA_TOKEN_NAME)
+        return weir_jinja_parse_fail(p, "the name of a statement is expected here");
     const weir_jinja_string *name = p->token->value.as.string;
-    return weir_error_set(p->error, WEIR_EFORMAT, "chat template, line %d: no statement '%.*s' here", p->token->line,
+    return weir_error_set(p->error, WEIR_EFORMAT,
+                          "chat template, line %d: no statement '%.*s' here", p->token->line,
                           (int)(name->size < 64 ? name->size : 64), name->bytes);
 }
 
-weir_status weir_jinja_parse(weir_jinja_arena *arena, weir_jinja_node **out, const char *text, size_t size, weir_error *error)
+weir_status weir_jinja_parse(weir_jinja_arena *arena, weir_jinja_node **out, const char *text,
+                             size_t size, weir_error *error)
 {
     weir_jinja_tokens tokens = { 0 };
     WEIR_TRY(weir_jinja_lex(arena, &tokens, text, size, error));

@@ -10,7 +10,8 @@
 
 static weir_jinja_origin origin_of(weir_jinja_value v)
 {
-    const bool user = (weir_jinja_is_list(v) && v.as.list->user) || (v.kind == WEIR_JINJA_DICT && v.as.dict->user);
+    const bool user = (weir_jinja_is_list(v) && v.as.list->user) ||
+                      (v.kind == WEIR_JINJA_DICT && v.as.dict->user);
     return user ? WEIR_JINJA_USER : WEIR_JINJA_TEMPLATE;
 }
 
@@ -36,7 +37,8 @@ void weir_jinja_float_text(char out[32], double value)
         char *mark = strchr(digits, 'e'), *last = mark - 1;
         while (*last == '0') last--;
         if (*last == '.') last--;
-        (void)snprintf(out, 32, "%.*se%c%02d", (int)(last + 1 - digits), digits, exponent < 0 ? '-' : '+', abs(exponent));
+        (void)snprintf(out, 32, "%.*se%c%02d", (int)(last + 1 - digits), digits,
+                       exponent < 0 ? '-' : '+', abs(exponent));
         return;
     }
     const int decimals = precision - 1 - exponent;
@@ -45,7 +47,8 @@ void weir_jinja_float_text(char out[32], double value)
     while (*last == '0' && last[-1] != '.') *last-- = 0;
 }
 
-static weir_status print_number(weir_jinja_builder *out, weir_jinja_value v, weir_jinja_origin origin)
+static weir_status print_number(weir_jinja_builder *out, weir_jinja_value v,
+                                weir_jinja_origin origin)
 {
     char text[32];
     if (v.kind == WEIR_JINJA_INT)
@@ -73,18 +76,23 @@ static const char *simple_escape(uint32_t code, bool json)
 
 static weir_status repr_string(weir_jinja_builder *out, const weir_jinja_string *string)
 {
-    const bool  single = memchr(string->bytes, '\'', string->size) != NULL, twofold = memchr(string->bytes, '"', string->size) != NULL;
-    const char *quote = single && !twofold ? "\"" : "'";
+    const bool single = memchr(string->bytes, '\'', string->size) != NULL,
+               twofold = memchr(string->bytes, '"', string->size) != NULL;
+    const char             *quote = single && !twofold ? "\"" : "'";
     const weir_jinja_origin around = origin_of_string(string);
     WEIR_TRY(weir_jinja_add(out, quote, 1, around));
     for (size_t at = 0, size = 0, end = 0; at < string->size; at += size) {
-        char                    text[16];
-        const uint32_t          code = weir_jinja_decode(string->bytes + at, string->size - at, &size);
+        char           text[16];
+        const uint32_t code = weir_jinja_decode(string->bytes + at, string->size - at, &size);
         const weir_jinja_origin origin = weir_jinja_string_origin(string, at, &end);
         const char             *escaped = simple_escape(code, false);
         if (code == (unsigned char)*quote) escaped = "\\'";
         if (!escaped && !weir_jinja_printable(code)) {
-            (void)snprintf(text, sizeof text, code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x", code);
+            (void)snprintf(text, sizeof text,
+                           code < 0x100     ? "\\x%02x"
+                           : code < 0x10000 ? "\\u%04x"
+                                            : "\\U%08x",
+                           code);
             escaped = text;
         }
         if (escaped)
@@ -129,7 +137,8 @@ static weir_status repr_value(weir_jinja_state *state, weir_jinja_builder *out, 
     switch (v.kind) {
     case WEIR_JINJA_UNDEFINED: return weir_jinja_add_text(out, "Undefined", WEIR_JINJA_TEMPLATE);
     case WEIR_JINJA_NONE: return weir_jinja_add_text(out, "None", WEIR_JINJA_TEMPLATE);
-    case WEIR_JINJA_BOOL: return weir_jinja_add_text(out, v.as.boolean ? "True" : "False", WEIR_JINJA_TEMPLATE);
+    case WEIR_JINJA_BOOL:
+        return weir_jinja_add_text(out, v.as.boolean ? "True" : "False", WEIR_JINJA_TEMPLATE);
     case WEIR_JINJA_INT:
     case WEIR_JINJA_FLOAT: return print_number(out, v, WEIR_JINJA_TEMPLATE);
     case WEIR_JINJA_STRING: return repr_string(out, v.as.string);
@@ -143,7 +152,8 @@ static weir_status repr_value(weir_jinja_state *state, weir_jinja_builder *out, 
     case WEIR_JINJA_METHOD:
     case WEIR_JINJA_LOOP: break;
     }
-    return weir_jinja_fail(state, "a %s has no text", weir_jinja_type_name(v)); /* Python prints an address */
+    return weir_jinja_fail(state, "a %s has no text",
+                           weir_jinja_type_name(v)); /* Python prints an address */
 }
 
 weir_status weir_jinja_repr(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v)
@@ -184,7 +194,10 @@ typedef struct json_writer {
 
 static weir_status write_value(json_writer *writer, weir_jinja_value v, weir_jinja_origin around);
 
-static bool must_escape(unsigned char c, bool ascii) { return c < 0x20 || c == '"' || c == '\\' || (ascii && c >= 0x7f); }
+static bool must_escape(unsigned char c, bool ascii)
+{
+    return c < 0x20 || c == '"' || c == '\\' || (ascii && c >= 0x7f);
+}
 
 static weir_status write_string(json_writer *writer, const weir_jinja_string *string)
 {
@@ -193,7 +206,9 @@ static weir_status write_string(json_writer *writer, const weir_jinja_string *st
     WEIR_TRY(weir_jinja_add(writer->out, "\"", 1, around));
     for (size_t at = 0, end = 0, size = 0; at < string->size;) {
         size_t run = at;
-        while (run < string->size && !must_escape((unsigned char)string->bytes[run], writer->style->ascii)) run++;
+        while (run < string->size &&
+               !must_escape((unsigned char)string->bytes[run], writer->style->ascii))
+            run++;
         WEIR_TRY(weir_jinja_add_part(writer->out, string, at, run - at));
         if (run == string->size) break;
         char text[16];
@@ -201,10 +216,12 @@ static weir_status write_string(json_writer *writer, const weir_jinja_string *st
         const uint32_t code = weir_jinja_decode(string->bytes + run, string->size - run, &size);
         const char    *escaped = simple_escape(code, true);
         if (!escaped && code >= 0x10000)
-            (void)snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10), 0xdc00 + ((code - 0x10000) & 0x3ff));
+            (void)snprintf(text, sizeof text, "\\u%04x\\u%04x", 0xd800 + ((code - 0x10000) >> 10),
+                           0xdc00 + ((code - 0x10000) & 0x3ff));
         else if (!escaped)
             (void)snprintf(text, sizeof text, "\\u%04x", code);
-        WEIR_TRY(weir_jinja_add_text(writer->out, escaped ? escaped : text, weir_jinja_string_origin(string, run, &end)));
+        WEIR_TRY(weir_jinja_add_text(writer->out, escaped ? escaped : text,
+                                     weir_jinja_string_origin(string, run, &end)));
         at = run + size;
     }
     return weir_jinja_add(writer->out, "\"", 1, around);
@@ -215,11 +232,13 @@ static weir_status new_line(json_writer *writer, weir_jinja_origin origin)
     if (!writer->style->indent) return WEIR_OK;
     WEIR_TRY(weir_jinja_work(writer->state, (size_t)writer->level, WEIR_JINJA_MADE));
     WEIR_TRY(weir_jinja_add(writer->out, "\n", 1, origin));
-    for (int i = 0; i < writer->level; i++) WEIR_TRY(weir_jinja_add_text(writer->out, writer->style->indent, origin));
+    for (int i = 0; i < writer->level; i++)
+        WEIR_TRY(weir_jinja_add_text(writer->out, writer->style->indent, origin));
     return WEIR_OK;
 }
 
-static weir_status write_list(json_writer *writer, const weir_jinja_list *list, weir_jinja_origin origin)
+static weir_status write_list(json_writer *writer, const weir_jinja_list *list,
+                              weir_jinja_origin origin)
 {
     if (list->count == 0) return weir_jinja_add_text(writer->out, "[]", origin);
     WEIR_TRY(weir_jinja_add_text(writer->out, "[", origin));
@@ -238,7 +257,8 @@ static weir_status write_key(json_writer *writer, weir_jinja_value key, weir_jin
 {
     if (key.kind == WEIR_JINJA_STRING) return write_string(writer, key.as.string);
     if (key.kind != WEIR_JINJA_NONE && !weir_jinja_is_number(key))
-        return weir_jinja_fail(writer->state, "keys of JSON must be text, not %s", weir_jinja_type_name(key));
+        return weir_jinja_fail(writer->state, "keys of JSON must be text, not %s",
+                               weir_jinja_type_name(key));
     WEIR_TRY(weir_jinja_add(writer->out, "\"", 1, origin));
     WEIR_TRY(write_value(writer, key, origin));
     return weir_jinja_add(writer->out, "\"", 1, origin);
@@ -261,7 +281,8 @@ static weir_status pay_for_order(weir_jinja_state *state, weir_jinja_entry *cons
     return WEIR_OK;
 }
 
-static weir_status write_dict(json_writer *writer, const weir_jinja_dict *dict, weir_jinja_origin origin)
+static weir_status write_dict(json_writer *writer, const weir_jinja_dict *dict,
+                              weir_jinja_origin origin)
 {
     weir_jinja_entry **order = NULL;
     size_t             count = 0;
@@ -270,7 +291,8 @@ static weir_status write_dict(json_writer *writer, const weir_jinja_dict *dict, 
     for (size_t i = 0; i < dict->count; i++)
         if (dict->entries[i].live) order[count++] = &dict->entries[i];
     if (writer->style->sorted) WEIR_TRY(pay_for_order(writer->state, order, count));
-    if (writer->style->sorted) qsort(order, count, sizeof *order, by_key); /* keys are unique: stable enough */
+    if (writer->style->sorted)
+        qsort(order, count, sizeof *order, by_key); /* keys are unique: stable enough */
     WEIR_TRY(weir_jinja_add_text(writer->out, "{", origin));
     writer->level++;
     for (size_t i = 0; i < count; i++) {
@@ -288,11 +310,17 @@ static weir_status write_dict(json_writer *writer, const weir_jinja_dict *dict, 
 static weir_status write_scalar(json_writer *writer, weir_jinja_value v, weir_jinja_origin origin)
 {
     if (v.kind == WEIR_JINJA_NONE) return weir_jinja_add_text(writer->out, "null", origin);
-    if (v.kind == WEIR_JINJA_BOOL) return weir_jinja_add_text(writer->out, v.as.boolean ? "true" : "false", origin);
+    if (v.kind == WEIR_JINJA_BOOL)
+        return weir_jinja_add_text(writer->out, v.as.boolean ? "true" : "false", origin);
     if (v.kind == WEIR_JINJA_FLOAT && !isfinite(v.as.real))
-        return weir_jinja_add_text(writer->out, isnan(v.as.real) ? "NaN" : v.as.real > 0 ? "Infinity" : "-Infinity", origin);
+        return weir_jinja_add_text(writer->out,
+                                   isnan(v.as.real) ? "NaN"
+                                   : v.as.real > 0  ? "Infinity"
+                                                    : "-Infinity",
+                                   origin);
     if (weir_jinja_is_number(v)) return print_number(writer->out, v, origin);
-    return weir_jinja_fail(writer->state, "object of type %s is not JSON serializable", weir_jinja_type_name(v));
+    return weir_jinja_fail(writer->state, "object of type %s is not JSON serializable",
+                           weir_jinja_type_name(v));
 }
 
 /* `around`: the origin of the container, which numbers in it share. */
@@ -303,12 +331,14 @@ static weir_status write_value(json_writer *writer, weir_jinja_value v, weir_jin
     const bool list = v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_TUPLE;
     if (!list && v.kind != WEIR_JINJA_DICT) return write_scalar(writer, v, around);
     WEIR_TRY(weir_jinja_enter(writer->state));
-    WEIR_TRY(list ? write_list(writer, v.as.list, origin_of(v)) : write_dict(writer, v.as.dict, origin_of(v)));
+    WEIR_TRY(list ? write_list(writer, v.as.list, origin_of(v))
+                  : write_dict(writer, v.as.dict, origin_of(v)));
     weir_jinja_leave(writer->state);
     return WEIR_OK;
 }
 
-weir_status weir_jinja_json(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v, const weir_jinja_json_style *style)
+weir_status weir_jinja_json(weir_jinja_state *state, weir_jinja_builder *out, weir_jinja_value v,
+                            const weir_jinja_json_style *style)
 {
     json_writer writer = { .state = state, .out = out, .style = style };
     return write_value(&writer, v, WEIR_JINJA_TEMPLATE);

@@ -9,14 +9,16 @@ typedef enum jump { JUMP_NONE, JUMP_BREAK, JUMP_CONTINUE } jump;
 
 static weir_status run_body(weir_jinja_state *state, const weir_jinja_nodes *body, jump *to);
 
-weir_status weir_jinja_scope_new(weir_jinja_state *state, weir_jinja_scope **out, weir_jinja_scope *parent)
+weir_status weir_jinja_scope_new(weir_jinja_state *state, weir_jinja_scope **out,
+                                 weir_jinja_scope *parent)
 {
     WEIR_TRY(weir_jinja_alloc(state->arena, out, sizeof **out));
     (*out)->parent = parent;
     return WEIR_OK;
 }
 
-weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scope, const char *name, weir_jinja_value value)
+weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scope, const char *name,
+                                 weir_jinja_value value)
 {
     weir_jinja_value key;
     WEIR_TRY(weir_jinja_string_view(state->arena, &key, name, strlen(name), WEIR_JINJA_TEMPLATE));
@@ -25,32 +27,42 @@ weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scop
 
 /* Assignment --------------------------------------------------------------------------------------------------------------------- */
 
-static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v);
+static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target,
+                          weir_jinja_value v);
 
-static weir_status assign_attribute(weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v)
+static weir_status assign_attribute(weir_jinja_state *state, const weir_jinja_node *target,
+                                    weir_jinja_value v)
 {
     weir_jinja_value object;
     WEIR_TRY(weir_jinja_eval(state, &object, target->left));
     if (object.kind != WEIR_JINJA_NAMESPACE)
-        return weir_jinja_fail(state, "cannot assign attribute on non-namespace object (%s)", weir_jinja_type_name(object));
-    return weir_jinja_dict_set(state->arena, object.as.dict, weir_jinja_from_string(target->name), v);
+        return weir_jinja_fail(state, "cannot assign attribute on non-namespace object (%s)",
+                               weir_jinja_type_name(object));
+    return weir_jinja_dict_set(state->arena, object.as.dict, weir_jinja_from_string(target->name),
+                               v);
 }
 
-static weir_status assign_tuple(weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v)
+static weir_status assign_tuple(weir_jinja_state *state, const weir_jinja_node *target,
+                                weir_jinja_value v)
 {
     weir_jinja_list *items = NULL;
     WEIR_TRY(weir_jinja_items(state, &items, v));
-    if (items->count != target->items.count) return weir_jinja_fail(state, "%zu values for %zu names", items->count, target->items.count);
-    for (size_t i = 0; i < target->items.count; i++) WEIR_TRY(assign(state, target->items.items[i], items->items[i]));
+    if (items->count != target->items.count)
+        return weir_jinja_fail(state, "%zu values for %zu names", items->count,
+                               target->items.count);
+    for (size_t i = 0; i < target->items.count; i++)
+        WEIR_TRY(assign(state, target->items.items[i], items->items[i]));
     return WEIR_OK;
 }
 
-static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target, weir_jinja_value v)
+static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target,
+                          weir_jinja_value v)
 {
     if (target->kind == WEIR_JINJA_ATTRIBUTE) return assign_attribute(state, target, v);
     if (target->kind == WEIR_JINJA_TUPLE_OF) return assign_tuple(state, target, v);
     if (target->kind == WEIR_JINJA_NAME)
-        return weir_jinja_dict_set(state->arena, &state->scope->names, weir_jinja_from_string(target->name), v);
+        return weir_jinja_dict_set(state->arena, &state->scope->names,
+                                   weir_jinja_from_string(target->name), v);
     return weir_jinja_fail(state, "this cannot be assigned to");
 }
 
@@ -76,14 +88,16 @@ weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop,
 /* A scope that holds nothing but `loop`. Long loops would fill the memory if each turn took a new one. */
 static weir_status enter_turn(weir_jinja_state *state, weir_jinja_loop *loop)
 {
-    if (loop->turn && !loop->turn->names.slots && !(loop->node->operation & WEIR_JINJA_KEEPS_SCOPE)) {
+    if (loop->turn && !loop->turn->names.slots &&
+        !(loop->node->operation & WEIR_JINJA_KEEPS_SCOPE)) {
         loop->turn->names.count = loop->turn->names.live = 1;
         state->scope = loop->turn;
         return WEIR_OK;
     }
     WEIR_TRY(weir_jinja_scope_new(state, &loop->turn, loop->outer));
     state->scope = loop->turn;
-    return weir_jinja_scope_set(state, loop->turn, "loop", (weir_jinja_value){ .kind = WEIR_JINJA_LOOP, .as.loop = loop });
+    return weir_jinja_scope_set(state, loop->turn, "loop",
+                                (weir_jinja_value){ .kind = WEIR_JINJA_LOOP, .as.loop = loop });
 }
 
 static weir_status run_turn(weir_jinja_state *state, weir_jinja_loop *loop, jump *to)
@@ -97,8 +111,8 @@ static weir_status run_turn(weir_jinja_state *state, weir_jinja_loop *loop, jump
     return WEIR_OK;
 }
 
-weir_status weir_jinja_loop_run(weir_jinja_state *state, const weir_jinja_node *node, weir_jinja_value items, weir_jinja_scope *outer,
-                                int depth)
+weir_status weir_jinja_loop_run(weir_jinja_state *state, const weir_jinja_node *node,
+                                weir_jinja_value items, weir_jinja_scope *outer, int depth)
 {
     weir_jinja_loop *loop = NULL;
     jump             to = JUMP_NONE;
@@ -130,7 +144,8 @@ static weir_status run_for(weir_jinja_state *state, const weir_jinja_node *node)
 /* Text that is captured ------------------------------------------------------------------------------------------------------------ */
 
 /* Runs a body in a scope of its own and gives back what it printed, through `filters` if there are any. */
-static weir_status capture(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_nodes *body, const weir_jinja_node *filters)
+static weir_status capture(weir_jinja_state *state, weir_jinja_value *out,
+                           const weir_jinja_nodes *body, const weir_jinja_node *filters)
 {
     weir_jinja_builder  text = weir_jinja_builder_new(state->arena);
     weir_jinja_builder *outer = state->out;
@@ -164,7 +179,8 @@ static weir_status run_filter_block(weir_jinja_state *state, const weir_jinja_no
 
 /* Macros ------------------------------------------------------------------------------------------------------------------------- */
 
-static weir_status make_macro(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_node *node)
+static weir_status make_macro(weir_jinja_state *state, weir_jinja_value *out,
+                              const weir_jinja_node *node)
 {
     weir_jinja_macro *macro = NULL;
     WEIR_TRY(weir_jinja_alloc(state->arena, &macro, sizeof *macro));
@@ -181,8 +197,10 @@ static weir_status run_call_block(weir_jinja_state *state, const weir_jinja_node
     WEIR_TRY(weir_jinja_eval_arguments(state, &given, node->left));
     WEIR_TRY(make_macro(state, &caller, node->right));
     weir_jinja_arguments arguments = given;
-    WEIR_TRY(weir_jinja_alloc(state->arena, &arguments.named, (given.n_named + 1) * sizeof *given.named));
-    WEIR_TRY(weir_jinja_alloc(state->arena, &arguments.names, (given.n_named + 1) * sizeof *given.names));
+    WEIR_TRY(weir_jinja_alloc(state->arena, &arguments.named,
+                              (given.n_named + 1) * sizeof *given.named));
+    WEIR_TRY(weir_jinja_alloc(state->arena, &arguments.names,
+                              (given.n_named + 1) * sizeof *given.names));
     for (size_t i = 0; i < given.n_named; i++) {
         arguments.named[i] = given.named[i];
         arguments.names[i] = given.names[i];
@@ -195,8 +213,8 @@ static weir_status run_call_block(weir_jinja_state *state, const weir_jinja_node
 }
 
 /* The value of parameter `index`: by place, by name, by default; used[] marks the named arguments that were taken. */
-static weir_status bind_parameter(weir_jinja_state *state, const weir_jinja_node *node, size_t index, const weir_jinja_arguments *arguments,
-                                  bool *used)
+static weir_status bind_parameter(weir_jinja_state *state, const weir_jinja_node *node,
+                                  size_t index, const weir_jinja_arguments *arguments, bool *used)
 {
     weir_jinja_string *name = node->items.items[index]->name;
     const size_t       first_default = node->items.count - node->named.count;
@@ -205,16 +223,20 @@ static weir_status bind_parameter(weir_jinja_state *state, const weir_jinja_node
     if (given) v = arguments->items[index];
     for (size_t i = 0; i < arguments->n_named; i++) {
         if (used[i] || !weir_jinja_string_same(arguments->names[i], name)) continue;
-        if (given) return weir_jinja_fail(state, "macro got multiple values for argument '%.60s'", name->bytes);
+        if (given)
+            return weir_jinja_fail(state, "macro got multiple values for argument '%.60s'",
+                                   name->bytes);
         v = arguments->named[i];
         used[i] = given = true;
     }
-    if (!given && index >= first_default) WEIR_TRY(weir_jinja_eval(state, &v, node->named.items[index - first_default]->left));
+    if (!given && index >= first_default)
+        WEIR_TRY(weir_jinja_eval(state, &v, node->named.items[index - first_default]->left));
     return weir_jinja_dict_set(state->arena, &state->scope->names, weir_jinja_from_string(name), v);
 }
 
 /* What no parameter took: caller, kwargs, varargs, or an error. */
-static weir_status bind_rest(weir_jinja_state *state, const weir_jinja_node *node, const weir_jinja_arguments *arguments, const bool *used)
+static weir_status bind_rest(weir_jinja_state *state, const weir_jinja_node *node,
+                             const weir_jinja_arguments *arguments, const bool *used)
 {
     weir_jinja_dict *kwargs = NULL;
     weir_jinja_list *varargs = NULL;
@@ -224,25 +246,35 @@ static weir_status bind_rest(weir_jinja_state *state, const weir_jinja_node *nod
     for (size_t i = 0; i < arguments->n_named; i++) {
         const weir_jinja_value key = weir_jinja_from_string(arguments->names[i]);
         if (used[i]) continue;
-        if (weir_jinja_string_is(key.as.string, "caller") && (node->operation & WEIR_JINJA_WANTS_CALLER))
+        if (weir_jinja_string_is(key.as.string, "caller") &&
+            (node->operation & WEIR_JINJA_WANTS_CALLER))
             caller = arguments->named[i];
         else if (node->operation & WEIR_JINJA_WANTS_KWARGS)
             WEIR_TRY(weir_jinja_dict_set(state->arena, kwargs, key, arguments->named[i]));
         else
-            return weir_jinja_fail(state, "macro '%.60s' takes no keyword argument '%.60s'", node->name->bytes, key.as.string->bytes);
+            return weir_jinja_fail(state, "macro '%.60s' takes no keyword argument '%.60s'",
+                                   node->name->bytes, key.as.string->bytes);
     }
-    for (size_t i = node->items.count; i < arguments->count; i++) WEIR_TRY(weir_jinja_list_add(state->arena, varargs, arguments->items[i]));
+    for (size_t i = node->items.count; i < arguments->count; i++)
+        WEIR_TRY(weir_jinja_list_add(state->arena, varargs, arguments->items[i]));
     if (varargs->count && !(node->operation & WEIR_JINJA_WANTS_VARARGS))
-        return weir_jinja_fail(state, "macro '%.60s' takes not more than %zu argument(s)", node->name->bytes, node->items.count);
-    if (node->operation & WEIR_JINJA_WANTS_CALLER) WEIR_TRY(weir_jinja_scope_set(state, state->scope, "caller", caller));
+        return weir_jinja_fail(state, "macro '%.60s' takes not more than %zu argument(s)",
+                               node->name->bytes, node->items.count);
+    if (node->operation & WEIR_JINJA_WANTS_CALLER)
+        WEIR_TRY(weir_jinja_scope_set(state, state->scope, "caller", caller));
     if (node->operation & WEIR_JINJA_WANTS_KWARGS)
-        WEIR_TRY(weir_jinja_scope_set(state, state->scope, "kwargs", (weir_jinja_value){ .kind = WEIR_JINJA_DICT, .as.dict = kwargs }));
+        WEIR_TRY(
+            weir_jinja_scope_set(state, state->scope, "kwargs",
+                                 (weir_jinja_value){ .kind = WEIR_JINJA_DICT, .as.dict = kwargs }));
     if (node->operation & WEIR_JINJA_WANTS_VARARGS)
-        WEIR_TRY(weir_jinja_scope_set(state, state->scope, "varargs", (weir_jinja_value){ .kind = WEIR_JINJA_TUPLE, .as.list = varargs }));
+        WEIR_TRY(weir_jinja_scope_set(
+            state, state->scope, "varargs",
+            (weir_jinja_value){ .kind = WEIR_JINJA_TUPLE, .as.list = varargs }));
     return WEIR_OK;
 }
 
-weir_status weir_jinja_call_macro(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_macro *macro,
+weir_status weir_jinja_call_macro(weir_jinja_state *state, weir_jinja_value *out,
+                                  const weir_jinja_macro     *macro,
                                   const weir_jinja_arguments *arguments)
 {
     const weir_jinja_node *node = macro->node;
@@ -252,7 +284,8 @@ weir_status weir_jinja_call_macro(weir_jinja_state *state, weir_jinja_value *out
     jump                   to = JUMP_NONE;
     WEIR_TRY(weir_jinja_alloc(state->arena, &used, arguments->n_named * sizeof *used));
     WEIR_TRY(weir_jinja_scope_new(state, &state->scope, macro->scope));
-    for (size_t i = 0; i < node->items.count; i++) WEIR_TRY(bind_parameter(state, node, i, arguments, used));
+    for (size_t i = 0; i < node->items.count; i++)
+        WEIR_TRY(bind_parameter(state, node, i, arguments, used));
     WEIR_TRY(bind_rest(state, node, arguments, used));
     state->out = &text;
     WEIR_TRY(run_body(state, &node->body, &to));
@@ -295,11 +328,14 @@ static weir_status run_value(weir_jinja_state *state, const weir_jinja_node *nod
     weir_jinja_value v;
     if (node->kind == WEIR_JINJA_MACRO_OF) {
         WEIR_TRY(make_macro(state, &v, node));
-        return weir_jinja_dict_set(state->arena, &state->scope->names, weir_jinja_from_string(node->name), v);
+        return weir_jinja_dict_set(state->arena, &state->scope->names,
+                                   weir_jinja_from_string(node->name), v);
     }
-    if (node->kind == WEIR_JINJA_DATA) return weir_jinja_add_string(state->out, node->value.as.string);
+    if (node->kind == WEIR_JINJA_DATA)
+        return weir_jinja_add_string(state->out, node->value.as.string);
     WEIR_TRY(weir_jinja_eval(state, &v, node->kind == WEIR_JINJA_PRINT ? node->left : node->right));
-    return node->kind == WEIR_JINJA_PRINT ? weir_jinja_print(state, state->out, v) : assign(state, node->left, v);
+    return node->kind == WEIR_JINJA_PRINT ? weir_jinja_print(state, state->out, v)
+                                          : assign(state, node->left, v);
 }
 
 static weir_status run_statement(weir_jinja_state *state, const weir_jinja_node *node, jump *to)

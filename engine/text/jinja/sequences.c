@@ -8,19 +8,24 @@ typedef weir_jinja_state           S;
 typedef weir_jinja_value           V;
 typedef const weir_jinja_arguments A;
 
-#define BIND(names)                                                                                                                        \
-    V        given_values[6] = { 0 };                                                                                                      \
-    unsigned given = 0;                                                                                                                    \
+#define BIND(names)                                                                                \
+    V        given_values[6] = { 0 };                                                              \
+    unsigned given = 0;                                                                            \
     WEIR_TRY(weir_jinja_bind(s, "the filter", names, given_values, &given, a))
 #define GIVEN(i) (given >> (i) & 1)
 
-static V from_list(weir_jinja_kind kind, weir_jinja_list *list) { return (V){ .kind = kind, .as.list = list }; }
+static V from_list(weir_jinja_kind kind, weir_jinja_list *list)
+{
+    return (V){ .kind = kind, .as.list = list };
+}
 
 /* a.b.0 of an item, by the rules of a['b']; `fallback` where it is undefined. */
 static weir_status path(S *s, V *out, V item, V attribute, const V *fallback)
 {
     *out = item;
-    if (attribute.kind == WEIR_JINJA_NONE || (attribute.kind == WEIR_JINJA_UNDEFINED && !attribute.as.name)) return WEIR_OK;
+    if (attribute.kind == WEIR_JINJA_NONE ||
+        (attribute.kind == WEIR_JINJA_UNDEFINED && !attribute.as.name))
+        return WEIR_OK;
     if (attribute.kind != WEIR_JINJA_STRING) return weir_jinja_item(s, out, item, attribute);
     const weir_jinja_string *name = attribute.as.string;
     for (size_t at = 0; at <= name->size;) {
@@ -45,7 +50,9 @@ static weir_status path(S *s, V *out, V item, V attribute, const V *fallback)
 static weir_status fold(S *s, V *out, V v, bool ignore_case)
 {
     *out = v;
-    return ignore_case && v.kind == WEIR_JINJA_STRING ? weir_jinja_change_case(s, out, v.as.string, WEIR_JINJA_LOWER) : WEIR_OK;
+    return ignore_case && v.kind == WEIR_JINJA_STRING
+               ? weir_jinja_change_case(s, out, v.as.string, WEIR_JINJA_LOWER)
+               : WEIR_OK;
 }
 
 /* Sorting ----------------------------------------------------------------------------------------------------------------------- */
@@ -54,7 +61,10 @@ typedef struct keyed {
     V key, item;
 } keyed;
 
-static weir_status before(S *s, bool *out, V a, V b) { return weir_jinja_relation(s, out, '<', a, b); }
+static weir_status before(S *s, bool *out, V a, V b)
+{
+    return weir_jinja_relation(s, out, '<', a, b);
+}
 
 /* Merge sort: stable, n log n comparisons, each of which may fail. `reverse` keeps the order of equal items, as Python does. */
 static weir_status sort_keyed(S *s, keyed *items, keyed *spare, size_t n, bool reverse)
@@ -67,14 +77,16 @@ static weir_status sort_keyed(S *s, keyed *items, keyed *spare, size_t n, bool r
     for (size_t k = 0; k < n; k++) {
         bool right = i == half;
         if (i < half && j < n)
-            WEIR_TRY(reverse ? before(s, &right, items[i].key, items[j].key) : before(s, &right, items[j].key, items[i].key));
+            WEIR_TRY(reverse ? before(s, &right, items[i].key, items[j].key)
+                             : before(s, &right, items[j].key, items[i].key));
         spare[k] = right ? items[j++] : items[i++];
     }
     memcpy(items, spare, n * sizeof *items);
     return WEIR_OK;
 }
 
-static weir_status sort_list(S *s, V *out, weir_jinja_list *from, V attribute, bool ignore_case, bool reverse)
+static weir_status sort_list(S *s, V *out, weir_jinja_list *from, V attribute, bool ignore_case,
+                             bool reverse)
 {
     keyed           *items = NULL, *spare = NULL;
     weir_jinja_list *list = NULL;
@@ -102,19 +114,23 @@ static weir_status filter_sort(S *s, V *out, V v, A *a)
     if (GIVEN(2) && given_values[2].kind == WEIR_JINJA_STRING &&
         memchr(given_values[2].as.string->bytes, ',', given_values[2].as.string->size))
         return weir_jinja_fail(s, "sort by several attributes is not supported");
-    return sort_list(s, out, items, given_values[2], !(GIVEN(1) && weir_jinja_truth(given_values[1])),
+    return sort_list(s, out, items, given_values[2],
+                     !(GIVEN(1) && weir_jinja_truth(given_values[1])),
                      GIVEN(0) && weir_jinja_truth(given_values[0]));
 }
 
 static weir_status filter_dictsort(S *s, V *out, V v, A *a)
 {
     BIND("case_sensitive by reverse");
-    const bool by_value = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING && weir_jinja_string_is(given_values[1].as.string, "value");
-    V          pairs;
+    const bool by_value = GIVEN(1) && given_values[1].kind == WEIR_JINJA_STRING &&
+                          weir_jinja_string_is(given_values[1].as.string, "value");
+    V pairs;
     if (v.kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(s, v);
-    if (v.kind != WEIR_JINJA_DICT) return weir_jinja_fail(s, "'%s' object has no attribute 'items'", weir_jinja_type_name(v));
+    if (v.kind != WEIR_JINJA_DICT)
+        return weir_jinja_fail(s, "'%s' object has no attribute 'items'", weir_jinja_type_name(v));
     WEIR_TRY(weir_jinja_dict_list(s, &pairs, v.as.dict, 'i'));
-    return sort_list(s, out, pairs.as.list, weir_jinja_int(by_value), !(GIVEN(0) && weir_jinja_truth(given_values[0])),
+    return sort_list(s, out, pairs.as.list, weir_jinja_int(by_value),
+                     !(GIVEN(0) && weir_jinja_truth(given_values[0])),
                      GIVEN(2) && weir_jinja_truth(given_values[2]));
 }
 
@@ -130,7 +146,8 @@ static weir_status filter_unique(S *s, V *out, V v, A *a)
         V key;
         WEIR_TRY(path(s, &key, items->items[i], given_values[1], NULL));
         WEIR_TRY(fold(s, &key, key, !(GIVEN(0) && weir_jinja_truth(given_values[0]))));
-        if (!weir_jinja_hashable(key)) return weir_jinja_fail(s, "unhashable type: '%s'", weir_jinja_type_name(key));
+        if (!weir_jinja_hashable(key))
+            return weir_jinja_fail(s, "unhashable type: '%s'", weir_jinja_type_name(key));
         WEIR_TRY(weir_jinja_look(s, key));
         if (weir_jinja_dict_find(seen, key)) continue;
         WEIR_TRY(weir_jinja_dict_set(s->arena, seen, key, weir_jinja_none()));
@@ -151,7 +168,8 @@ static weir_status extreme(S *s, V *out, V v, A *a, bool greatest)
         bool better = i == 0;
         WEIR_TRY(path(s, &key, items->items[i], given_values[1], NULL));
         WEIR_TRY(fold(s, &key, key, !(GIVEN(0) && weir_jinja_truth(given_values[0]))));
-        if (i > 0) WEIR_TRY(greatest ? before(s, &better, best, key) : before(s, &better, key, best));
+        if (i > 0)
+            WEIR_TRY(greatest ? before(s, &better, best, key) : before(s, &better, key, best));
         if (!better) continue;
         best = key;
         *out = items->items[i];
@@ -243,7 +261,8 @@ static weir_status filter_last(S *s, V *out, V v, A *a)
     if (v.kind == WEIR_JINJA_STRING) return weir_jinja_item(s, out, v, weir_jinja_int(-1));
     if (v.kind == WEIR_JINJA_GENERATOR) return weir_jinja_fail(s, "a generator cannot be reversed");
     WEIR_TRY(weir_jinja_items(s, &items, v));
-    *out = items->count ? items->items[items->count - 1] : weir_jinja_undefined("the last of no items");
+    *out = items->count ? items->items[items->count - 1]
+                        : weir_jinja_undefined("the last of no items");
     return WEIR_OK;
 }
 
@@ -265,22 +284,24 @@ static weir_status rows(S *s, V *out, V v, A *a, bool columns)
     BIND("size fill_with");
     weir_jinja_list *items = NULL, *list = NULL;
     const bool       fill = GIVEN(1) && given_values[1].kind != WEIR_JINJA_NONE;
-    if (!GIVEN(0) || !weir_jinja_is_integer(given_values[0]) || weir_jinja_as_int(given_values[0]) < 1 ||
-        weir_jinja_as_int(given_values[0]) > 100000)
+    if (!GIVEN(0) || !weir_jinja_is_integer(given_values[0]) ||
+        weir_jinja_as_int(given_values[0]) < 1 || weir_jinja_as_int(given_values[0]) > 100000)
         return weir_jinja_fail(s, "batch and slice want a number of 1 to 100000");
     const size_t n = (size_t)weir_jinja_as_int(given_values[0]);
     WEIR_TRY(weir_jinja_items(s, &items, v));
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
-    const size_t parts = columns ? n : (items->count + n - 1) / n, least = columns ? items->count / n : n,
-                 longer = columns ? items->count % n : 0;
+    const size_t parts = columns ? n : (items->count + n - 1) / n,
+                 least = columns ? items->count / n : n, longer = columns ? items->count % n : 0;
     for (size_t i = 0, at = 0; i < parts; i++) {
         weir_jinja_list *row = NULL;
         size_t           size = least + (i < longer);
         WEIR_TRY(weir_jinja_step(s, size * sizeof v));
         WEIR_TRY(weir_jinja_list_new(s->arena, &row, size));
-        for (; row->count < size && at < items->count; at++) row->items[row->count++] = items->items[at];
+        for (; row->count < size && at < items->count; at++)
+            row->items[row->count++] = items->items[at];
         if (columns && fill && i >= longer && longer) size++;
-        while (fill && row->count < size) WEIR_TRY(weir_jinja_list_add(s->arena, row, given_values[1]));
+        while (fill && row->count < size)
+            WEIR_TRY(weir_jinja_list_add(s->arena, row, given_values[1]));
         WEIR_TRY(weir_jinja_list_add(s->arena, list, from_list(WEIR_JINJA_LIST, row)));
     }
     *out = from_list(WEIR_JINJA_GENERATOR, list);
@@ -295,7 +316,11 @@ static A rest_of(A *a, size_t from)
 {
     const size_t skip = from < a->count ? from : a->count;
     V           *rest = skip ? a->items + skip : a->items;
-    return (weir_jinja_arguments){ .items = rest, .count = a->count - skip, .names = a->names, .named = a->named, .n_named = a->n_named };
+    return (weir_jinja_arguments){ .items = rest,
+                                   .count = a->count - skip,
+                                   .names = a->names,
+                                   .named = a->named,
+                                   .n_named = a->n_named };
 }
 
 /* select, reject (by the item) and selectattr, rejectattr (by an attribute): a test by name, or truth. */
@@ -303,11 +328,14 @@ static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wante
 {
     weir_jinja_list *items = NULL, *list = NULL;
     const size_t     test_at = by_attribute;
-    if (by_attribute && a->count == 0) return weir_jinja_fail(s, "an attribute to choose by is missing");
-    if (a->count > test_at && a->items[test_at].kind != WEIR_JINJA_STRING) return weir_jinja_fail(s, "the name of a test is wanted");
+    if (by_attribute && a->count == 0)
+        return weir_jinja_fail(s, "an attribute to choose by is missing");
+    if (a->count > test_at && a->items[test_at].kind != WEIR_JINJA_STRING)
+        return weir_jinja_fail(s, "the name of a test is wanted");
     const weir_jinja_arguments rest = rest_of(a, test_at + 1);
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
-    if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v)) WEIR_TRY(weir_jinja_items(s, &items, v)); /* None gives nothing */
+    if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v))
+        WEIR_TRY(weir_jinja_items(s, &items, v)); /* None gives nothing */
     for (size_t i = 0; items && i < items->count; i++) {
         V    subject = items->items[i];
         bool holds = false;
@@ -322,10 +350,22 @@ static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wante
     *out = from_list(WEIR_JINJA_GENERATOR, list);
     return WEIR_OK;
 }
-static weir_status filter_select(S *s, V *out, V v, A *a) { return choose(s, out, v, a, false, true); }
-static weir_status filter_reject(S *s, V *out, V v, A *a) { return choose(s, out, v, a, false, false); }
-static weir_status filter_selectattr(S *s, V *out, V v, A *a) { return choose(s, out, v, a, true, true); }
-static weir_status filter_rejectattr(S *s, V *out, V v, A *a) { return choose(s, out, v, a, true, false); }
+static weir_status filter_select(S *s, V *out, V v, A *a)
+{
+    return choose(s, out, v, a, false, true);
+}
+static weir_status filter_reject(S *s, V *out, V v, A *a)
+{
+    return choose(s, out, v, a, false, false);
+}
+static weir_status filter_selectattr(S *s, V *out, V v, A *a)
+{
+    return choose(s, out, v, a, true, true);
+}
+static weir_status filter_rejectattr(S *s, V *out, V v, A *a)
+{
+    return choose(s, out, v, a, true, false);
+}
 
 static weir_status filter_map(S *s, V *out, V v, A *a)
 {
@@ -343,14 +383,16 @@ static weir_status filter_map(S *s, V *out, V v, A *a)
     if (!attribute && (a->count == 0 || a->items[0].kind != WEIR_JINJA_STRING))
         return weir_jinja_fail(s, "map wants a filter or an attribute");
     WEIR_TRY(weir_jinja_list_new(s->arena, &list, 0));
-    if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v)) WEIR_TRY(weir_jinja_items(s, &items, v));
+    if (v.kind != WEIR_JINJA_UNDEFINED && weir_jinja_truth(v))
+        WEIR_TRY(weir_jinja_items(s, &items, v));
     for (size_t i = 0; items && i < items->count; i++) {
         V mapped;
         WEIR_TRY(weir_jinja_step(s, 0));
         if (attribute)
             WEIR_TRY(path(s, &mapped, items->items[i], *attribute, fallback));
         else
-            WEIR_TRY(weir_jinja_apply_filter(s, &mapped, a->items[0].as.string, items->items[i], &rest));
+            WEIR_TRY(
+                weir_jinja_apply_filter(s, &mapped, a->items[0].as.string, items->items[i], &rest));
         WEIR_TRY(weir_jinja_list_add(s->arena, list, mapped));
     }
     *out = from_list(WEIR_JINJA_GENERATOR, list);

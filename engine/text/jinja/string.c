@@ -7,16 +7,19 @@
 
 enum { BUILDER_LIMIT = 64 << 20 };
 
-weir_status weir_jinja_string_view(weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size, weir_jinja_origin origin)
+weir_status weir_jinja_string_view(weir_jinja_arena *arena, weir_jinja_value *out,
+                                   const char *bytes, size_t size, weir_jinja_origin origin)
 {
     weir_jinja_string *string = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &string, sizeof *string));
-    *string = (weir_jinja_string){ .bytes = bytes, .size = size, .count = SIZE_MAX, .origin = origin };
+    *string =
+        (weir_jinja_string){ .bytes = bytes, .size = size, .count = SIZE_MAX, .origin = origin };
     *out = weir_jinja_from_string(string);
     return WEIR_OK;
 }
 
-weir_status weir_jinja_string_copy(weir_jinja_arena *arena, weir_jinja_value *out, const char *bytes, size_t size, weir_jinja_origin origin)
+weir_status weir_jinja_string_copy(weir_jinja_arena *arena, weir_jinja_value *out,
+                                   const char *bytes, size_t size, weir_jinja_origin origin)
 {
     char *copy = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &copy, size + 1));
@@ -24,7 +27,8 @@ weir_status weir_jinja_string_copy(weir_jinja_arena *arena, weir_jinja_value *ou
     return weir_jinja_string_view(arena, out, copy, size, origin);
 }
 
-weir_status weir_jinja_substring(weir_jinja_arena *arena, weir_jinja_value *out, const weir_jinja_string *string, size_t begin, size_t size)
+weir_status weir_jinja_substring(weir_jinja_arena *arena, weir_jinja_value *out,
+                                 const weir_jinja_string *string, size_t begin, size_t size)
 {
     weir_jinja_string *part = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &part, sizeof *part));
@@ -66,7 +70,8 @@ size_t weir_jinja_string_offset(weir_jinja_string *string, size_t index)
 
 bool weir_jinja_string_is(const weir_jinja_string *string, const char *text)
 {
-    return strlen(text) == string->size && (string->size == 0 || memcmp(text, string->bytes, string->size) == 0);
+    return strlen(text) == string->size &&
+           (string->size == 0 || memcmp(text, string->bytes, string->size) == 0);
 }
 
 bool weir_jinja_string_same(const weir_jinja_string *a, const weir_jinja_string *b)
@@ -74,12 +79,14 @@ bool weir_jinja_string_same(const weir_jinja_string *a, const weir_jinja_string 
     return a->size == b->size && (a->size == 0 || memcmp(a->bytes, b->bytes, a->size) == 0);
 }
 
-size_t weir_jinja_find(const weir_jinja_string *string, size_t begin, const weir_jinja_string *needle)
+size_t weir_jinja_find(const weir_jinja_string *string, size_t begin,
+                       const weir_jinja_string *needle)
 {
     if (begin > string->size) return SIZE_MAX;
     if (needle->size == 0) return begin;
     if (begin == string->size) return SIZE_MAX;
-    const char *hit = memmem(string->bytes + begin, string->size - begin, needle->bytes, needle->size);
+    const char *hit =
+        memmem(string->bytes + begin, string->size - begin, needle->bytes, needle->size);
     return hit ? (size_t)(hit - string->bytes) : SIZE_MAX;
 }
 
@@ -143,8 +150,8 @@ size_t weir_jinja_encode(char out[4], uint32_t code)
 bool weir_jinja_is_space(uint32_t code)
 {
     if (code < 128) return (code >= 9 && code <= 13) || (code >= 28 && code <= 32);
-    return code == 0x85 || code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) || code == 0x2028 || code == 0x2029 ||
-           code == 0x202f || code == 0x205f || code == 0x3000;
+    return code == 0x85 || code == 0xa0 || code == 0x1680 || (code >= 0x2000 && code <= 0x200a) ||
+           code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
 /* Building --------------------------------------------------------------------------------------------------------------------- */
@@ -154,11 +161,13 @@ weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena)
     return (weir_jinja_builder){ .arena = arena, .limit = BUILDER_LIMIT };
 }
 
-weir_status weir_jinja_add(weir_jinja_builder *builder, const char *bytes, size_t size, weir_jinja_origin origin)
+weir_status weir_jinja_add(weir_jinja_builder *builder, const char *bytes, size_t size,
+                           weir_jinja_origin origin)
 {
     if (size == 0) return WEIR_OK;
     if (size > builder->limit || builder->size > builder->limit - size) return WEIR_EFULL;
-    WEIR_TRY(weir_jinja_grow(builder->arena, &builder->bytes, &builder->capacity, builder->size, size, 1));
+    WEIR_TRY(weir_jinja_grow(builder->arena, &builder->bytes, &builder->capacity, builder->size,
+                             size, 1));
     memcpy(builder->bytes + builder->size, bytes, size);
     builder->size += size;
     weir_jinja_span *last = builder->n_spans ? &builder->spans[builder->n_spans - 1] : NULL;
@@ -166,23 +175,28 @@ weir_status weir_jinja_add(weir_jinja_builder *builder, const char *bytes, size_
         last->end = builder->size;
         return WEIR_OK;
     }
-    WEIR_TRY(weir_jinja_grow(builder->arena, &builder->spans, &builder->span_capacity, builder->n_spans, 1, sizeof *builder->spans));
-    builder->spans[builder->n_spans++] = (weir_jinja_span){ .end = builder->size, .origin = origin };
+    WEIR_TRY(weir_jinja_grow(builder->arena, &builder->spans, &builder->span_capacity,
+                             builder->n_spans, 1, sizeof *builder->spans));
+    builder->spans[builder->n_spans++] =
+        (weir_jinja_span){ .end = builder->size, .origin = origin };
     return WEIR_OK;
 }
 
-weir_status weir_jinja_add_text(weir_jinja_builder *builder, const char *text, weir_jinja_origin origin)
+weir_status weir_jinja_add_text(weir_jinja_builder *builder, const char *text,
+                                weir_jinja_origin origin)
 {
     return weir_jinja_add(builder, text, strlen(text), origin);
 }
 
-weir_status weir_jinja_add_code(weir_jinja_builder *builder, uint32_t code, weir_jinja_origin origin)
+weir_status weir_jinja_add_code(weir_jinja_builder *builder, uint32_t code,
+                                weir_jinja_origin origin)
 {
     char bytes[4];
     return weir_jinja_add(builder, bytes, weir_jinja_encode(bytes, code), origin);
 }
 
-weir_status weir_jinja_add_part(weir_jinja_builder *builder, const weir_jinja_string *string, size_t begin, size_t size)
+weir_status weir_jinja_add_part(weir_jinja_builder *builder, const weir_jinja_string *string,
+                                size_t begin, size_t size)
 {
     for (size_t at = begin, end = 0; at < begin + size; at = end) {
         const weir_jinja_origin origin = weir_jinja_string_origin(string, at, &end);
@@ -199,8 +213,10 @@ weir_status weir_jinja_add_string(weir_jinja_builder *builder, const weir_jinja_
 
 weir_status weir_jinja_builder_finish(weir_jinja_builder *builder, weir_jinja_value *out)
 {
-    const weir_jinja_origin origin = builder->n_spans ? builder->spans[0].origin : WEIR_JINJA_TEMPLATE;
-    WEIR_TRY(weir_jinja_string_view(builder->arena, out, builder->bytes ? builder->bytes : "", builder->size, origin));
+    const weir_jinja_origin origin =
+        builder->n_spans ? builder->spans[0].origin : WEIR_JINJA_TEMPLATE;
+    WEIR_TRY(weir_jinja_string_view(builder->arena, out, builder->bytes ? builder->bytes : "",
+                                    builder->size, origin));
     if (builder->n_spans > 1) {
         out->as.string->spans = builder->spans;
         out->as.string->n_spans = builder->n_spans;

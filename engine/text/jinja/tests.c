@@ -8,7 +8,8 @@
 static int kind_test(const weir_jinja_string *name, weir_jinja_value v)
 {
     const weir_jinja_kind kind = v.kind;
-    const bool sequence = kind == WEIR_JINJA_STRING || kind == WEIR_JINJA_LIST || kind == WEIR_JINJA_TUPLE || kind == WEIR_JINJA_DICT ||
+    const bool            sequence = kind == WEIR_JINJA_STRING || kind == WEIR_JINJA_LIST ||
+                          kind == WEIR_JINJA_TUPLE || kind == WEIR_JINJA_DICT ||
                           kind == WEIR_JINJA_UNDEFINED;
     const struct {
         const char *name;
@@ -27,7 +28,8 @@ static int kind_test(const weir_jinja_string *name, weir_jinja_value v)
         { "integer", kind == WEIR_JINJA_INT },
         { "float", kind == WEIR_JINJA_FLOAT },
         { "number", weir_jinja_is_number(v) },
-        { "callable", kind == WEIR_JINJA_MACRO || kind == WEIR_JINJA_FUNCTION || kind == WEIR_JINJA_METHOD || kind == WEIR_JINJA_LOOP ||
+        { "callable", kind == WEIR_JINJA_MACRO || kind == WEIR_JINJA_FUNCTION ||
+                          kind == WEIR_JINJA_METHOD || kind == WEIR_JINJA_LOOP ||
                           kind == WEIR_JINJA_UNDEFINED },
         { "escaped", kind == WEIR_JINJA_STRING && v.as.string->markup },
     };
@@ -79,7 +81,8 @@ static bool same_object(weir_jinja_value a, weir_jinja_value b)
     return false;
 }
 
-static weir_status divides(weir_jinja_state *state, bool *out, weir_jinja_value v, int64_t by, int64_t rest)
+static weir_status divides(weir_jinja_state *state, bool *out, weir_jinja_value v, int64_t by,
+                           int64_t rest)
 {
     weir_jinja_value left;
     WEIR_TRY(weir_jinja_binary(state, &left, '%', v, weir_jinja_int(by)));
@@ -88,18 +91,22 @@ static weir_status divides(weir_jinja_state *state, bool *out, weir_jinja_value 
 }
 
 /* str.islower, str.isupper: some letter has a case and none has the other. */
-static weir_status has_case(weir_jinja_state *state, bool *out, weir_jinja_value v, weir_jinja_case letters)
+static weir_status has_case(weir_jinja_state *state, bool *out, weir_jinja_value v,
+                            weir_jinja_case letters)
 {
     weir_jinja_value same, other;
     WEIR_TRY(weir_jinja_to_string(state, &v, v));
     WEIR_TRY(weir_jinja_change_case(state, &same, v.as.string, letters));
-    WEIR_TRY(weir_jinja_change_case(state, &other, v.as.string, letters == WEIR_JINJA_LOWER ? WEIR_JINJA_UPPER : WEIR_JINJA_LOWER));
-    *out = weir_jinja_string_same(same.as.string, v.as.string) && !weir_jinja_string_same(other.as.string, v.as.string);
+    WEIR_TRY(
+        weir_jinja_change_case(state, &other, v.as.string,
+                               letters == WEIR_JINJA_LOWER ? WEIR_JINJA_UPPER : WEIR_JINJA_LOWER));
+    *out = weir_jinja_string_same(same.as.string, v.as.string) &&
+           !weir_jinja_string_same(other.as.string, v.as.string);
     return WEIR_OK;
 }
 
-weir_status weir_jinja_apply_test(weir_jinja_state *state, bool *out, const weir_jinja_string *name, weir_jinja_value v,
-                                  const weir_jinja_arguments *arguments)
+weir_status weir_jinja_apply_test(weir_jinja_state *state, bool *out, const weir_jinja_string *name,
+                                  weir_jinja_value v, const weir_jinja_arguments *arguments)
 {
     const int  kind = kind_test(name, v), relation = relation_of(name);
     const bool one = arguments->count == 1 && arguments->n_named == 0;
@@ -112,12 +119,14 @@ weir_status weir_jinja_apply_test(weir_jinja_state *state, bool *out, const weir
     if (weir_jinja_string_is(name, "even")) return divides(state, out, v, 2, 0);
     if (weir_jinja_string_is(name, "lower")) return has_case(state, out, v, WEIR_JINJA_LOWER);
     if (weir_jinja_string_is(name, "upper")) return has_case(state, out, v, WEIR_JINJA_UPPER);
-    if (weir_jinja_string_is(name, "divisibleby") && one && weir_jinja_is_integer(arguments->items[0]))
+    if (weir_jinja_string_is(name, "divisibleby") && one &&
+        weir_jinja_is_integer(arguments->items[0]))
         return divides(state, out, v, weir_jinja_as_int(arguments->items[0]), 0);
     if (weir_jinja_string_is(name, "sameas") && one) {
         *out = same_object(v, arguments->items[0]);
         return WEIR_OK;
     }
-    return weir_jinja_fail(state, "no test '%.*s' with %zu argument(s)", (int)(name->size < 60 ? name->size : 60), name->bytes,
+    return weir_jinja_fail(state, "no test '%.*s' with %zu argument(s)",
+                           (int)(name->size < 60 ? name->size : 60), name->bytes,
                            arguments->count + arguments->n_named);
 }

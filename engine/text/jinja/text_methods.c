@@ -6,8 +6,10 @@
 static weir_status want_string(weir_jinja_method_call *c, size_t i)
 {
     if (c->given[i].kind == WEIR_JINJA_STRING) return WEIR_OK;
-    if (c->given[i].kind == WEIR_JINJA_UNDEFINED) return weir_jinja_fail_undefined(c->state, c->given[i]);
-    return weir_jinja_fail(c->state, "a method of text wants text, not %s", weir_jinja_type_name(c->given[i]));
+    if (c->given[i].kind == WEIR_JINJA_UNDEFINED)
+        return weir_jinja_fail_undefined(c->state, c->given[i]);
+    return weir_jinja_fail(c->state, "a method of text wants text, not %s",
+                           weir_jinja_type_name(c->given[i]));
 }
 
 /* Places where the needle may begin are steps: each may take a comparison of nearly all of it. */
@@ -69,7 +71,8 @@ static weir_status strip(weir_jinja_method_call *c)
                             c->variant & RIGHT);
 }
 
-static weir_status add_part(weir_jinja_method_call *c, weir_jinja_list *list, size_t begin, size_t end)
+static weir_status add_part(weir_jinja_method_call *c, weir_jinja_list *list, size_t begin,
+                            size_t end)
 {
     weir_jinja_value part;
     WEIR_TRY(weir_jinja_step(c->state, 0));
@@ -83,11 +86,17 @@ static weir_status split_words(weir_jinja_method_call *c, weir_jinja_list *list,
     const weir_jinja_string *s = c->self.as.string;
     size_t                   at = 0, size = 0;
     for (;;) {
-        while (at < s->size && weir_jinja_is_space(weir_jinja_decode(s->bytes + at, s->size - at, &size))) at += size;
+        while (at < s->size &&
+               weir_jinja_is_space(weir_jinja_decode(s->bytes + at, s->size - at, &size)))
+            at += size;
         if (at == s->size) return WEIR_OK;
         const size_t begin = at;
-        if (limit-- == 0) return add_part(c, list, begin, s->size); /* with the white space at its end, as in Python */
-        while (at < s->size && !weir_jinja_is_space(weir_jinja_decode(s->bytes + at, s->size - at, &size))) at += size;
+        if (limit-- == 0)
+            return add_part(c, list, begin,
+                            s->size); /* with the white space at its end, as in Python */
+        while (at < s->size &&
+               !weir_jinja_is_space(weir_jinja_decode(s->bytes + at, s->size - at, &size)))
+            at += size;
         WEIR_TRY(add_part(c, list, begin, at));
     }
 }
@@ -101,19 +110,22 @@ static void reverse(weir_jinja_list *list)
     }
 }
 
-static weir_status split_words_right(weir_jinja_method_call *c, weir_jinja_list *list, int64_t limit)
+static weir_status split_words_right(weir_jinja_method_call *c, weir_jinja_list *list,
+                                     int64_t limit)
 {
     const weir_jinja_string *s = c->self.as.string;
     size_t                   end = s->size, size = 0;
     for (;;) {
-        while (end > 0 && weir_jinja_is_space(weir_jinja_decode_last(s->bytes, end, &size))) end -= size;
+        while (end > 0 && weir_jinja_is_space(weir_jinja_decode_last(s->bytes, end, &size)))
+            end -= size;
         if (end == 0) break;
         size_t begin = end;
         if (limit-- == 0) {
             WEIR_TRY(add_part(c, list, 0, end));
             break;
         }
-        while (begin > 0 && !weir_jinja_is_space(weir_jinja_decode_last(s->bytes, begin, &size))) begin -= size;
+        while (begin > 0 && !weir_jinja_is_space(weir_jinja_decode_last(s->bytes, begin, &size)))
+            begin -= size;
         WEIR_TRY(add_part(c, list, begin, end));
         end = begin;
     }
@@ -121,11 +133,13 @@ static weir_status split_words_right(weir_jinja_method_call *c, weir_jinja_list 
     return WEIR_OK;
 }
 
-static weir_status split_at(weir_jinja_method_call *c, weir_jinja_list *list, const weir_jinja_string *separator, int64_t limit)
+static weir_status split_at(weir_jinja_method_call *c, weir_jinja_list *list,
+                            const weir_jinja_string *separator, int64_t limit)
 {
     const weir_jinja_string *s = c->self.as.string;
     size_t                   begin = 0, end = s->size, hit = 0;
-    while (c->variant == LEFT && limit-- != 0 && (hit = weir_jinja_find(s, begin, separator)) != SIZE_MAX) {
+    while (c->variant == LEFT && limit-- != 0 &&
+           (hit = weir_jinja_find(s, begin, separator)) != SIZE_MAX) {
         WEIR_TRY(add_part(c, list, begin, hit));
         begin = hit + separator->size;
     }
@@ -150,7 +164,8 @@ static weir_status split(weir_jinja_method_call *c)
                              weir_jinja_has(c, 0) ? WEIR_JINJA_SEARCHED : WEIR_JINJA_READ));
     WEIR_TRY(weir_jinja_list_new(c->state->arena, &list, 4));
     *c->out = (weir_jinja_value){ .kind = WEIR_JINJA_LIST, .as.list = list };
-    if (!weir_jinja_has(c, 0)) return c->variant == LEFT ? split_words(c, list, limit) : split_words_right(c, list, limit);
+    if (!weir_jinja_has(c, 0))
+        return c->variant == LEFT ? split_words(c, list, limit) : split_words_right(c, list, limit);
     WEIR_TRY(want_string(c, 0));
     if (c->given[0].as.string->size == 0) return weir_jinja_fail(c->state, "empty separator");
     return split_at(c, list, c->given[0].as.string, limit);
@@ -158,7 +173,8 @@ static weir_status split(weir_jinja_method_call *c)
 
 static bool ends_line(uint32_t code)
 {
-    return (code >= 10 && code <= 13) || (code >= 0x1c && code <= 0x1e) || code == 0x85 || code == 0x2028 || code == 0x2029;
+    return (code >= 10 && code <= 13) || (code >= 0x1c && code <= 0x1e) || code == 0x85 ||
+           code == 0x2028 || code == 0x2029;
 }
 
 static weir_status split_lines(weir_jinja_method_call *c)
@@ -182,7 +198,8 @@ static weir_status split_lines(weir_jinja_method_call *c)
 static bool affix(const weir_jinja_string *s, const weir_jinja_string *part, bool front)
 {
     return part->size <= s->size &&
-           (part->size == 0 || memcmp(s->bytes + (front ? 0 : s->size - part->size), part->bytes, part->size) == 0);
+           (part->size == 0 ||
+            memcmp(s->bytes + (front ? 0 : s->size - part->size), part->bytes, part->size) == 0);
 }
 
 /* startswith, endswith: text or a tuple of texts; a range may follow. */
@@ -191,7 +208,8 @@ static weir_status has_affix(weir_jinja_method_call *c)
     weir_jinja_value self = c->self;
     if (c->mask & 6) {
         const weir_jinja_value bounds[3] = { weir_jinja_has(c, 1) ? c->given[1] : weir_jinja_none(),
-                                             weir_jinja_has(c, 2) ? c->given[2] : weir_jinja_none(), weir_jinja_none() };
+                                             weir_jinja_has(c, 2) ? c->given[2] : weir_jinja_none(),
+                                             weir_jinja_none() };
         WEIR_TRY(weir_jinja_slice(c->state, &self, self, bounds));
     }
     *c->out = weir_jinja_bool(false);
@@ -203,9 +221,11 @@ static weir_status has_affix(weir_jinja_method_call *c)
     }
     const weir_jinja_list *list = c->given[0].as.list;
     for (size_t i = 0; i < list->count; i++) {
-        if (list->items[i].kind != WEIR_JINJA_STRING) return weir_jinja_fail(c->state, "a tuple of text is wanted");
+        if (list->items[i].kind != WEIR_JINJA_STRING)
+            return weir_jinja_fail(c->state, "a tuple of text is wanted");
         WEIR_TRY(weir_jinja_work(c->state, list->items[i].as.string->size, WEIR_JINJA_MOVED));
-        if (affix(self.as.string, list->items[i].as.string, c->variant == LEFT)) *c->out = weir_jinja_bool(true);
+        if (affix(self.as.string, list->items[i].as.string, c->variant == LEFT))
+            *c->out = weir_jinja_bool(true);
     }
     return WEIR_OK;
 }
@@ -215,8 +235,9 @@ static weir_status remove_affix(weir_jinja_method_call *c)
     WEIR_TRY(want_string(c, 0));
     const weir_jinja_string *s = c->self.as.string, *part = c->given[0].as.string;
     WEIR_TRY(weir_jinja_work(c->state, s->size, WEIR_JINJA_MOVED));
-    const size_t             n = affix(s, part, c->variant == LEFT) ? part->size : 0;
-    return weir_jinja_substring(c->state->arena, c->out, s, c->variant == LEFT ? n : 0, s->size - n);
+    const size_t n = affix(s, part, c->variant == LEFT) ? part->size : 0;
+    return weir_jinja_substring(c->state->arena, c->out, s, c->variant == LEFT ? n : 0,
+                                s->size - n);
 }
 
 /* With an empty `old`, the new text goes before each code point and to the end. */
@@ -235,8 +256,9 @@ static weir_status replace_between(weir_jinja_state *state, weir_jinja_builder *
     return weir_jinja_add_part(text, string, at, string->size - at);
 }
 
-weir_status weir_jinja_replace(weir_jinja_state *state, weir_jinja_value *out, const weir_jinja_string *string,
-                               const weir_jinja_string *old, const weir_jinja_string *new_text, int64_t limit)
+weir_status weir_jinja_replace(weir_jinja_state *state, weir_jinja_value *out,
+                               const weir_jinja_string *string, const weir_jinja_string *old,
+                               const weir_jinja_string *new_text, int64_t limit)
 {
     weir_jinja_builder text = weir_jinja_builder_new(state->arena);
     size_t             at = 0, hit = 0;
@@ -264,7 +286,8 @@ static weir_status replace(weir_jinja_method_call *c)
     WEIR_TRY(want_string(c, 0));
     WEIR_TRY(want_string(c, 1));
     WEIR_TRY(weir_jinja_method_int(c, 2, -1, &limit));
-    return weir_jinja_replace(c->state, c->out, c->self.as.string, c->given[0].as.string, c->given[1].as.string, limit);
+    return weir_jinja_replace(c->state, c->out, c->self.as.string, c->given[0].as.string,
+                              c->given[1].as.string, limit);
 }
 
 static weir_status change_case(weir_jinja_method_call *c)
@@ -276,11 +299,13 @@ static weir_status join(weir_jinja_method_call *c)
 {
     weir_jinja_list   *items = NULL;
     weir_jinja_builder text = weir_jinja_builder_new(c->state->arena);
-    if (c->given[0].kind == WEIR_JINJA_UNDEFINED && c->given[0].as.name == NULL) return weir_jinja_fail_undefined(c->state, c->given[0]);
+    if (c->given[0].kind == WEIR_JINJA_UNDEFINED && c->given[0].as.name == NULL)
+        return weir_jinja_fail_undefined(c->state, c->given[0]);
     WEIR_TRY(weir_jinja_items(c->state, &items, c->given[0]));
     for (size_t i = 0; i < items->count; i++) {
         if (items->items[i].kind != WEIR_JINJA_STRING)
-            return weir_jinja_fail(c->state, "join: item %zu is %s, not text", i, weir_jinja_type_name(items->items[i]));
+            return weir_jinja_fail(c->state, "join: item %zu is %s, not text", i,
+                                   weir_jinja_type_name(items->items[i]));
         WEIR_TRY(weir_jinja_work(
             c->state, items->items[i].as.string->size + c->self.as.string->size, WEIR_JINJA_MOVED));
         if (i) WEIR_TRY(weir_jinja_add_string(&text, c->self.as.string));
@@ -311,7 +336,8 @@ static weir_status find(weir_jinja_method_call *c)
         WEIR_TRY(weir_jinja_find_last(c->state, &hit, s, s->size, needle));
     else
         hit = weir_jinja_find(s, 0, needle);
-    if (hit == SIZE_MAX && (c->variant & WEIR_JINJA_FIND_OR_FAIL)) return weir_jinja_fail(c->state, "substring not found");
+    if (hit == SIZE_MAX && (c->variant & WEIR_JINJA_FIND_OR_FAIL))
+        return weir_jinja_fail(c->state, "substring not found");
     *c->out = weir_jinja_int(-1);
     if (hit == SIZE_MAX) return WEIR_OK;
     WEIR_TRY(weir_jinja_work(c->state, hit, WEIR_JINJA_READ));
@@ -332,7 +358,10 @@ static weir_status partition(weir_jinja_method_call *c)
         hit = weir_jinja_find(s, 0, separator);
     else
         WEIR_TRY(weir_jinja_find_last(c->state, &hit, s, s->size, separator));
-    const size_t a = hit != SIZE_MAX ? hit : c->variant == LEFT ? s->size : 0, b = hit != SIZE_MAX ? hit + separator->size : a;
+    const size_t a = hit != SIZE_MAX      ? hit
+                     : c->variant == LEFT ? s->size
+                                          : 0,
+                 b = hit != SIZE_MAX ? hit + separator->size : a;
     WEIR_TRY(weir_jinja_list_new(c->state->arena, &list, 3));
     WEIR_TRY(add_part(c, list, 0, a));
     WEIR_TRY(add_part(c, list, a, b));
@@ -364,10 +393,12 @@ static weir_status all_are(weir_jinja_method_call *c)
 
 static weir_status is_case(weir_jinja_method_call *c)
 {
-    static weir_jinja_string   lower = { .bytes = "lower", .size = 5, .count = 5 }, upper = { .bytes = "upper", .size = 5, .count = 5 };
+    static weir_jinja_string lower = { .bytes = "lower", .size = 5, .count = 5 },
+                             upper = { .bytes = "upper", .size = 5, .count = 5 };
     const weir_jinja_arguments none = { 0 };
     bool                       holds = false;
-    WEIR_TRY(weir_jinja_apply_test(c->state, &holds, c->variant == WEIR_JINJA_LOWER ? &lower : &upper, c->self, &none));
+    WEIR_TRY(weir_jinja_apply_test(
+        c->state, &holds, c->variant == WEIR_JINJA_LOWER ? &lower : &upper, c->self, &none));
     *c->out = weir_jinja_bool(holds);
     return WEIR_OK;
 }
@@ -378,10 +409,13 @@ static weir_status justify(weir_jinja_method_call *c)
     int64_t width = 0;
     WEIR_TRY(weir_jinja_method_int(c, 0, 0, &width));
     if (weir_jinja_has(c, 1)) WEIR_TRY(want_string(c, 1));
-    const char        *fill = weir_jinja_has(c, 1) ? c->given[1].as.string->bytes : " ";
-    const size_t       size = weir_jinja_has(c, 1) ? c->given[1].as.string->size : 1, count = weir_jinja_string_count(c->self.as.string);
+    const char  *fill = weir_jinja_has(c, 1) ? c->given[1].as.string->bytes : " ";
+    const size_t size = weir_jinja_has(c, 1) ? c->given[1].as.string->size : 1,
+                 count = weir_jinja_string_count(c->self.as.string);
     const size_t       room = width > (int64_t)count ? (size_t)width - count : 0;
-    const size_t       left = c->variant == RIGHT ? room : c->variant == LEFT ? 0 : room / 2 + (room & (size_t)width & 1);
+    const size_t       left = c->variant == RIGHT  ? room
+                              : c->variant == LEFT ? 0
+                                                   : room / 2 + (room & (size_t)width & 1);
     weir_jinja_builder text = weir_jinja_builder_new(c->state->arena);
     for (size_t i = 0; i <= room; i++) {
         if (i == left) WEIR_TRY(weir_jinja_add_string(&text, c->self.as.string));
@@ -440,4 +474,5 @@ const weir_jinja_method weir_jinja_text_methods[] = {
     { WEIR_JINJA_STRING, "translate", "", NULL, 0, 0 },
     { WEIR_JINJA_STRING, "zfill", "", NULL, 0, 0 },
 };
-const int weir_jinja_text_methods_count = sizeof weir_jinja_text_methods / sizeof *weir_jinja_text_methods;
+const int weir_jinja_text_methods_count =
+    sizeof weir_jinja_text_methods / sizeof *weir_jinja_text_methods;

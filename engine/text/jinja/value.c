@@ -57,7 +57,8 @@ bool weir_jinja_truth(weir_jinja_value v)
 
 static bool equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget, int depth);
 
-static bool equal_lists(const weir_jinja_list *a, const weir_jinja_list *b, int64_t *budget, int depth)
+static bool equal_lists(const weir_jinja_list *a, const weir_jinja_list *b, int64_t *budget,
+                        int depth)
 {
     if (a->count != b->count) return false;
     for (size_t i = 0; i < a->count; i++)
@@ -65,7 +66,8 @@ static bool equal_lists(const weir_jinja_list *a, const weir_jinja_list *b, int6
     return true;
 }
 
-static bool equal_dicts(const weir_jinja_dict *a, const weir_jinja_dict *b, int64_t *budget, int depth)
+static bool equal_dicts(const weir_jinja_dict *a, const weir_jinja_dict *b, int64_t *budget,
+                        int depth)
 {
     if (a->live != b->live) return false;
     for (size_t i = 0; i < a->count; i++) {
@@ -86,8 +88,10 @@ static bool equal_strings(const weir_jinja_string *a, const weir_jinja_string *b
 static bool equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget, int depth)
 {
     if (depth <= 0 || --*budget < 0) return false;
-    if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b)) return weir_jinja_as_int(a) == weir_jinja_as_int(b);
-    if (weir_jinja_is_number(a) && weir_jinja_is_number(b)) return weir_jinja_as_float(a) == weir_jinja_as_float(b);
+    if (weir_jinja_is_integer(a) && weir_jinja_is_integer(b))
+        return weir_jinja_as_int(a) == weir_jinja_as_int(b);
+    if (weir_jinja_is_number(a) && weir_jinja_is_number(b))
+        return weir_jinja_as_float(a) == weir_jinja_as_float(b);
     if (a.kind != b.kind) return false;
     switch (a.kind) {
     case WEIR_JINJA_STRING: return equal_strings(a.as.string, b.as.string, budget);
@@ -98,7 +102,8 @@ static bool equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget, int d
     case WEIR_JINJA_NONE: return true;
     case WEIR_JINJA_FUNCTION: return a.as.function == b.as.function;
     case WEIR_JINJA_METHOD:
-        return a.as.bound->method == b.as.bound->method && equal(a.as.bound->receiver, b.as.bound->receiver, budget, depth - 1);
+        return a.as.bound->method == b.as.bound->method &&
+               equal(a.as.bound->receiver, b.as.bound->receiver, budget, depth - 1);
     case WEIR_JINJA_GENERATOR: return a.as.list == b.as.list;
     case WEIR_JINJA_NAMESPACE: return a.as.dict == b.as.dict;
     case WEIR_JINJA_MACRO: return a.as.macro == b.as.macro;
@@ -110,12 +115,16 @@ static bool equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget, int d
     return false;
 }
 
-bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget) { return equal(a, b, budget, VALUE_DEPTH); }
+bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget)
+{
+    return equal(a, b, budget, VALUE_DEPTH);
+}
 
 static int order_of_strings(const weir_jinja_string *a, const weir_jinja_string *b)
 {
     const size_t least = a->size < b->size ? a->size : b->size;
-    const int    order = least ? memcmp(a->bytes, b->bytes, least) : 0; /* UTF-8 keeps the order of code points */
+    const int    order =
+        least ? memcmp(a->bytes, b->bytes, least) : 0; /* UTF-8 keeps the order of code points */
     return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
@@ -140,7 +149,8 @@ static bool compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t 
     if (a.kind != WEIR_JINJA_LIST && a.kind != WEIR_JINJA_TUPLE) return false;
     const weir_jinja_list *x = a.as.list, *y = b.as.list;
     for (size_t i = 0; i < x->count && i < y->count; i++)
-        if (!equal(x->items[i], y->items[i], budget, depth - 1)) return compare(order, x->items[i], y->items[i], budget, depth - 1);
+        if (!equal(x->items[i], y->items[i], budget, depth - 1))
+            return compare(order, x->items[i], y->items[i], budget, depth - 1);
     *order = (x->count > y->count) - (x->count < y->count);
     return true;
 }
@@ -152,11 +162,14 @@ bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int6
 
 bool weir_jinja_hashable(weir_jinja_value v)
 {
-    if (v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_DICT || v.kind == WEIR_JINJA_METHOD) return false;
+    if (v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_DICT || v.kind == WEIR_JINJA_METHOD)
+        return false;
     if (v.kind != WEIR_JINJA_TUPLE) return true;
     if (v.as.list->count > KEY_PARTS) return false;
     for (size_t i = 0; i < v.as.list->count; i++)
-        if (v.as.list->items[i].kind == WEIR_JINJA_TUPLE || !weir_jinja_hashable(v.as.list->items[i])) return false;
+        if (v.as.list->items[i].kind == WEIR_JINJA_TUPLE ||
+            !weir_jinja_hashable(v.as.list->items[i]))
+            return false;
     return true;
 }
 
@@ -166,19 +179,23 @@ weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, 
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_alloc(arena, &list, sizeof *list));
-    WEIR_TRY(weir_jinja_grow(arena, &list->items, &list->capacity, 0, capacity, sizeof *list->items));
+    WEIR_TRY(
+        weir_jinja_grow(arena, &list->items, &list->capacity, 0, capacity, sizeof *list->items));
     *out = list;
     return WEIR_OK;
 }
 
-weir_status weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list, weir_jinja_value item)
+weir_status weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list,
+                                weir_jinja_value item)
 {
-    WEIR_TRY(weir_jinja_grow(arena, &list->items, &list->capacity, list->count, 1, sizeof *list->items));
+    WEIR_TRY(
+        weir_jinja_grow(arena, &list->items, &list->capacity, list->count, 1, sizeof *list->items));
     list->items[list->count++] = item;
     return WEIR_OK;
 }
 
-weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b)
+weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir_jinja_value a,
+                            weir_jinja_value b)
 {
     weir_jinja_list *list = NULL;
     WEIR_TRY(weir_jinja_list_new(arena, &list, 2));
@@ -198,12 +215,16 @@ static uint64_t hash_seed(void)
     uint64_t                drawn = 0, none = 0;
     const uint64_t          known = atomic_load_explicit(&seed, memory_order_relaxed);
     if (known) return known;
-    if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != (ssize_t)sizeof drawn) drawn = (uint64_t)(uintptr_t)&drawn;
+    if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) != (ssize_t)sizeof drawn)
+        drawn = (uint64_t)(uintptr_t)&drawn;
     drawn |= 1;
     return atomic_compare_exchange_strong(&seed, &none, drawn) ? drawn : none;
 }
 
-static uint64_t hash_bytes(const char *bytes, size_t size) { return XXH3_64bits_withSeed(bytes, size, hash_seed()); }
+static uint64_t hash_bytes(const char *bytes, size_t size)
+{
+    return XXH3_64bits_withSeed(bytes, size, hash_seed());
+}
 
 static uint64_t hash_value(weir_jinja_value v)
 {
@@ -214,11 +235,15 @@ static uint64_t hash_value(weir_jinja_value v)
     }
     uint64_t hash = (uint64_t)v.kind + 1;
     if (v.kind == WEIR_JINJA_TUPLE)
-        for (size_t i = 0; i < v.as.list->count; i++) hash = hash * 31 + hash_value(v.as.list->items[i]);
+        for (size_t i = 0; i < v.as.list->count; i++)
+            hash = hash * 31 + hash_value(v.as.list->items[i]);
     return hash;
 }
 
-weir_status weir_jinja_dict_new(weir_jinja_arena *arena, weir_jinja_dict **out) { return weir_jinja_alloc(arena, out, sizeof **out); }
+weir_status weir_jinja_dict_new(weir_jinja_arena *arena, weir_jinja_dict **out)
+{
+    return weir_jinja_alloc(arena, out, sizeof **out);
+}
 
 /* The comparison of two keys needs no budget: they are flat, and text is compared where the hash is the same. */
 static bool same_key(const weir_jinja_entry *entry, weir_jinja_value key, uint64_t hash)
@@ -234,16 +259,21 @@ static weir_jinja_entry *find(const weir_jinja_dict *dict, weir_jinja_value key,
             if (same_key(&dict->entries[i], key, hash)) return &dict->entries[i];
         return NULL;
     }
-    for (size_t slot = hash & (dict->n_slots - 1); dict->slots[slot]; slot = (slot + 1) & (dict->n_slots - 1)) {
+    for (size_t slot = hash & (dict->n_slots - 1); dict->slots[slot];
+         slot = (slot + 1) & (dict->n_slots - 1)) {
         weir_jinja_entry *entry = &dict->entries[dict->slots[slot] - 1];
         if (same_key(entry, key, hash)) return entry;
     }
     return NULL;
 }
 
-weir_jinja_entry *weir_jinja_dict_find(const weir_jinja_dict *dict, weir_jinja_value key) { return find(dict, key, hash_value(key)); }
+weir_jinja_entry *weir_jinja_dict_find(const weir_jinja_dict *dict, weir_jinja_value key)
+{
+    return find(dict, key, hash_value(key));
+}
 
-weir_jinja_entry *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const char *bytes, size_t size)
+weir_jinja_entry *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const char *bytes,
+                                            size_t size)
 {
     weir_jinja_string string = { .bytes = bytes, .size = size, .count = SIZE_MAX };
     return weir_jinja_dict_find(dict, weir_jinja_from_string(&string));
@@ -256,7 +286,8 @@ static void put_slot(weir_jinja_dict *dict, size_t entry)
     dict->slots[slot] = (uint32_t)(entry + 1);
 }
 
-weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict, weir_jinja_value key, weir_jinja_value value)
+weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict,
+                                weir_jinja_value key, weir_jinja_value value)
 {
     const uint64_t    hash = hash_value(key);
     weir_jinja_entry *entry = find(dict, key, hash);
@@ -265,15 +296,18 @@ weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict, 
         return WEIR_OK;
     }
     if (dict->count >= UINT32_MAX / 4) return WEIR_EFULL;
-    WEIR_TRY(weir_jinja_grow(arena, &dict->entries, &dict->capacity, dict->count, 1, sizeof *dict->entries));
-    dict->entries[dict->count++] = (weir_jinja_entry){ .key = key, .value = value, .hash = hash, .live = true };
+    WEIR_TRY(weir_jinja_grow(arena, &dict->entries, &dict->capacity, dict->count, 1,
+                             sizeof *dict->entries));
+    dict->entries[dict->count++] =
+        (weir_jinja_entry){ .key = key, .value = value, .hash = hash, .live = true };
     dict->live++;
     if (dict->count <= FEW_ENTRIES) return WEIR_OK;
     if (dict->n_slots >= dict->count * 2) {
         put_slot(dict, dict->count - 1);
         return WEIR_OK;
     }
-    size_t n_slots = 32; /* filled to a quarter at most after growing, to a half at most before it */
+    size_t n_slots =
+        32; /* filled to a quarter at most after growing, to a half at most before it */
     while (n_slots < dict->count * 4) n_slots *= 2;
     WEIR_TRY(weir_jinja_alloc(arena, &dict->slots, n_slots * sizeof *dict->slots));
     dict->n_slots = n_slots;
@@ -295,15 +329,18 @@ typedef struct json_reader {
     bool              copy;
 } json_reader;
 
-static weir_status read_json(const json_reader *reader, weir_jinja_value *out, const json_t *json, int depth);
+static weir_status read_json(const json_reader *reader, weir_jinja_value *out, const json_t *json,
+                             int depth);
 
-static weir_status read_text(const json_reader *reader, weir_jinja_value *out, const char *bytes, size_t size)
+static weir_status read_text(const json_reader *reader, weir_jinja_value *out, const char *bytes,
+                             size_t size)
 {
     return reader->copy ? weir_jinja_string_copy(reader->arena, out, bytes, size, reader->origin)
                         : weir_jinja_string_view(reader->arena, out, bytes, size, reader->origin);
 }
 
-static weir_status read_array(const json_reader *reader, weir_jinja_value *out, const json_t *json, int depth)
+static weir_status read_array(const json_reader *reader, weir_jinja_value *out, const json_t *json,
+                              int depth)
 {
     const size_t     count = json_array_size(json);
     weir_jinja_list *list = NULL;
@@ -317,11 +354,13 @@ static weir_status read_array(const json_reader *reader, weir_jinja_value *out, 
     return WEIR_OK;
 }
 
-static weir_status read_object(const json_reader *reader, weir_jinja_value *out, const json_t *json, int depth)
+static weir_status read_object(const json_reader *reader, weir_jinja_value *out, const json_t *json,
+                               int depth)
 {
     weir_jinja_dict *dict = NULL;
     WEIR_TRY(weir_jinja_dict_new(reader->arena, &dict));
-    json_t *object = (json_t *)(uintptr_t)json; /* jansson's iterators take no const; nothing is changed */
+    json_t *object =
+        (json_t *)(uintptr_t)json; /* jansson's iterators take no const; nothing is changed */
     for (void *at = json_object_iter(object); at; at = json_object_iter_next(object, at)) {
         const char      *name = json_object_iter_key(at);
         weir_jinja_value key, value;
@@ -334,7 +373,8 @@ static weir_status read_object(const json_reader *reader, weir_jinja_value *out,
     return WEIR_OK;
 }
 
-static weir_status read_json(const json_reader *reader, weir_jinja_value *out, const json_t *json, int depth)
+static weir_status read_json(const json_reader *reader, weir_jinja_value *out, const json_t *json,
+                             int depth)
 {
     if (depth <= 0) return WEIR_EINVAL;
     *out = weir_jinja_none();
@@ -342,7 +382,8 @@ static weir_status read_json(const json_reader *reader, weir_jinja_value *out, c
     switch (json_typeof(json)) {
     case JSON_OBJECT: return read_object(reader, out, json, depth);
     case JSON_ARRAY: return read_array(reader, out, json, depth);
-    case JSON_STRING: return read_text(reader, out, json_string_value(json), json_string_length(json));
+    case JSON_STRING:
+        return read_text(reader, out, json_string_value(json), json_string_length(json));
     case JSON_INTEGER: *out = weir_jinja_int(json_integer_value(json)); break;
     case JSON_REAL: *out = weir_jinja_float(json_real_value(json)); break;
     case JSON_TRUE: *out = weir_jinja_bool(true); break;
@@ -352,7 +393,8 @@ static weir_status read_json(const json_reader *reader, weir_jinja_value *out, c
     return WEIR_OK;
 }
 
-weir_status weir_jinja_from_json(weir_jinja_arena *arena, weir_jinja_value *out, const json_t *json, weir_jinja_origin origin, bool copy)
+weir_status weir_jinja_from_json(weir_jinja_arena *arena, weir_jinja_value *out, const json_t *json,
+                                 weir_jinja_origin origin, bool copy)
 {
     const json_reader reader = { .arena = arena, .origin = origin, .copy = copy };
     return read_json(&reader, out, json, JSON_DEPTH);

@@ -30,8 +30,8 @@ typedef enum weir_jinja_kind {
 /* Where a byte of text came from. */
 typedef enum weir_jinja_origin {
     WEIR_JINJA_TEMPLATE, /* the template, or a trusted variable */
-    WEIR_JINJA_USER,     /* messages, tools, documents */
-    WEIR_JINJA_MARK,     /* put in by the host to find a place again in the output */
+    WEIR_JINJA_USER, /* messages, tools, documents */
+    WEIR_JINJA_MARK, /* put in by the host to find a place again in the output */
 } weir_jinja_origin;
 
 typedef struct weir_jinja_span {
@@ -40,13 +40,15 @@ typedef struct weir_jinja_span {
 } weir_jinja_span;
 
 typedef struct weir_jinja_string {
-    const char            *bytes;
-    size_t                 size;
-    size_t                 count;         /* code points; SIZE_MAX until somebody asks */
-    const weir_jinja_span *spans; /* NULL: all bytes are of `origin`; else ascending, the last one ends at or behind base + size */
-    size_t                 n_spans, base; /* byte i of the string is byte base + i of the spans */
-    weir_jinja_origin      origin;
-    bool                   markup; /* went through `safe` or `escape`: joining by + escapes the other side, as markupsafe does */
+    const char *bytes;
+    size_t      size;
+    size_t      count; /* code points; SIZE_MAX until somebody asks */
+    const weir_jinja_span *
+        spans; /* NULL: all bytes are of `origin`; else ascending, the last one ends at or behind base + size */
+    size_t            n_spans, base; /* byte i of the string is byte base + i of the spans */
+    weir_jinja_origin origin;
+    bool
+        markup; /* went through `safe` or `escape`: joining by + escapes the other side, as markupsafe does */
 } weir_jinja_string;
 
 typedef struct weir_jinja_list  weir_jinja_list;
@@ -75,7 +77,8 @@ typedef struct weir_jinja_value {
 struct weir_jinja_list {
     weir_jinja_value *items;
     size_t            count, capacity;
-    bool              user; /* came from messages, tools or documents: its brackets and commas count as text of a user */
+    bool
+        user; /* came from messages, tools or documents: its brackets and commas count as text of a user */
 };
 
 typedef struct weir_jinja_entry {
@@ -88,9 +91,9 @@ typedef struct weir_jinja_entry {
 struct weir_jinja_dict {
     weir_jinja_entry *entries;
     size_t            count, capacity, live; /* count: with the removed ones */
-    uint32_t         *slots; /* open addressing, entry + 1; power of two; NULL while there are few */
-    size_t            n_slots;
-    bool              user;
+    uint32_t *slots; /* open addressing, entry + 1; power of two; NULL while there are few */
+    size_t    n_slots;
+    bool      user;
 };
 
 /* A method taken from a value: "text".strip. */
@@ -99,26 +102,48 @@ struct weir_jinja_bound {
     int              method;
 };
 
-static inline weir_jinja_value weir_jinja_none(void) { return (weir_jinja_value){ .kind = WEIR_JINJA_NONE }; }
+static inline weir_jinja_value weir_jinja_none(void)
+{
+    return (weir_jinja_value){ .kind = WEIR_JINJA_NONE };
+}
 static inline weir_jinja_value weir_jinja_undefined(const char *name)
 {
     return (weir_jinja_value){ .kind = WEIR_JINJA_UNDEFINED, .as.name = name };
 }
-static inline weir_jinja_value weir_jinja_bool(bool value) { return (weir_jinja_value){ .kind = WEIR_JINJA_BOOL, .as.boolean = value }; }
-static inline weir_jinja_value weir_jinja_int(int64_t value) { return (weir_jinja_value){ .kind = WEIR_JINJA_INT, .as.integer = value }; }
-static inline weir_jinja_value weir_jinja_float(double value) { return (weir_jinja_value){ .kind = WEIR_JINJA_FLOAT, .as.real = value }; }
+static inline weir_jinja_value weir_jinja_bool(bool value)
+{
+    return (weir_jinja_value){ .kind = WEIR_JINJA_BOOL, .as.boolean = value };
+}
+static inline weir_jinja_value weir_jinja_int(int64_t value)
+{
+    return (weir_jinja_value){ .kind = WEIR_JINJA_INT, .as.integer = value };
+}
+static inline weir_jinja_value weir_jinja_float(double value)
+{
+    return (weir_jinja_value){ .kind = WEIR_JINJA_FLOAT, .as.real = value };
+}
 static inline weir_jinja_value weir_jinja_from_string(weir_jinja_string *string)
 {
     return (weir_jinja_value){ .kind = WEIR_JINJA_STRING, .as.string = string };
 }
 static inline bool weir_jinja_is_list(weir_jinja_value v)
 {
-    return v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_TUPLE || v.kind == WEIR_JINJA_GENERATOR;
+    return v.kind == WEIR_JINJA_LIST || v.kind == WEIR_JINJA_TUPLE ||
+           v.kind == WEIR_JINJA_GENERATOR;
 }
-static inline bool    weir_jinja_is_integer(weir_jinja_value v) { return v.kind == WEIR_JINJA_INT || v.kind == WEIR_JINJA_BOOL; }
-static inline bool    weir_jinja_is_number(weir_jinja_value v) { return weir_jinja_is_integer(v) || v.kind == WEIR_JINJA_FLOAT; }
-static inline int64_t weir_jinja_as_int(weir_jinja_value v) { return v.kind == WEIR_JINJA_BOOL ? (int64_t)v.as.boolean : v.as.integer; }
-static inline double  weir_jinja_as_float(weir_jinja_value v)
+static inline bool weir_jinja_is_integer(weir_jinja_value v)
+{
+    return v.kind == WEIR_JINJA_INT || v.kind == WEIR_JINJA_BOOL;
+}
+static inline bool weir_jinja_is_number(weir_jinja_value v)
+{
+    return weir_jinja_is_integer(v) || v.kind == WEIR_JINJA_FLOAT;
+}
+static inline int64_t weir_jinja_as_int(weir_jinja_value v)
+{
+    return v.kind == WEIR_JINJA_BOOL ? (int64_t)v.as.boolean : v.as.integer;
+}
+static inline double weir_jinja_as_float(weir_jinja_value v)
 {
     return v.kind == WEIR_JINJA_FLOAT ? v.as.real : (double)weir_jinja_as_int(v);
 }
@@ -134,18 +159,24 @@ bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int6
 /* Whether it can be a key: scalars, and short tuples of them. */
 bool weir_jinja_hashable(weir_jinja_value v);
 
-WEIR_MUST_CHECK weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, size_t capacity);
-WEIR_MUST_CHECK weir_status weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list, weir_jinja_value item);
-WEIR_MUST_CHECK weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir_jinja_value a, weir_jinja_value b);
+WEIR_MUST_CHECK weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out,
+                                                size_t capacity);
+WEIR_MUST_CHECK weir_status weir_jinja_list_add(weir_jinja_arena *arena, weir_jinja_list *list,
+                                                weir_jinja_value item);
+WEIR_MUST_CHECK weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out,
+                                            weir_jinja_value a, weir_jinja_value b);
 
 WEIR_MUST_CHECK weir_status weir_jinja_dict_new(weir_jinja_arena *arena, weir_jinja_dict **out);
 /* The key must be hashable. A key that is there keeps its place. */
-WEIR_MUST_CHECK weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict, weir_jinja_value key,
-                                                weir_jinja_value value);
-weir_jinja_entry           *weir_jinja_dict_find(const weir_jinja_dict *dict, weir_jinja_value key); /* NULL: none */
-weir_jinja_entry           *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const char *bytes, size_t size);
-void                        weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry);
+WEIR_MUST_CHECK weir_status weir_jinja_dict_set(weir_jinja_arena *arena, weir_jinja_dict *dict,
+                                                weir_jinja_value key, weir_jinja_value value);
+weir_jinja_entry           *weir_jinja_dict_find(const weir_jinja_dict *dict,
+                                                 weir_jinja_value       key); /* NULL: none */
+weir_jinja_entry *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const char *bytes,
+                                            size_t size);
+void              weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry);
 
 /* JSON as values whose text is of `origin`. Strings are borrowed from `json` unless `copy`. EINVAL when nested deeper than a limit. */
-WEIR_MUST_CHECK weir_status weir_jinja_from_json(weir_jinja_arena *arena, weir_jinja_value *out, const json_t *json,
-                                                 weir_jinja_origin origin, bool copy);
+WEIR_MUST_CHECK weir_status weir_jinja_from_json(weir_jinja_arena *arena, weir_jinja_value *out,
+                                                 const json_t *json, weir_jinja_origin origin,
+                                                 bool copy);

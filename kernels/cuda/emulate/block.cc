@@ -22,7 +22,8 @@
 #endif
 
 // What linkers say of the section of __shared__ variables; weak: a program may have none.
-extern "C" __attribute__((weak, visibility("hidden"))) char __start_weir_shared[], __stop_weir_shared[];
+extern "C" __attribute__((weak, visibility("hidden"))) char __start_weir_shared[],
+    __stop_weir_shared[];
 
 // Keeps the callee-saved registers on the stack that it leaves, and takes them from the one that it enters.
 extern "C" void weir_emulate_switch(void **leave, void *enter);
@@ -51,8 +52,9 @@ weir_emulate_switch:
 namespace weir_emulate {
 namespace {
 
-constexpr size_t kStack = 256 << 10, kPage = 4096, kStaticShared = 48 << 10, kMostShared = 99 << 10, kBeyond = 1024;
-constexpr int    kMostThreads = 1024, kWarp = 32;
+constexpr size_t kStack = 256 << 10, kPage = 4096, kStaticShared = 48 << 10, kMostShared = 99 << 10,
+                 kBeyond = 1024;
+constexpr int kMostThreads = 1024, kWarp = 32;
 
 struct Copy {
     char       *shared;
@@ -99,7 +101,8 @@ Fiber &self() { return block.fibers[(size_t)block.running]; }
 
 uint64_t next_random()
 {
-    block.random ^= block.random << 13, block.random ^= block.random >> 7, block.random ^= block.random << 17;
+    block.random ^= block.random << 13, block.random ^= block.random >> 7,
+        block.random ^= block.random << 17;
     return block.random;
 }
 
@@ -123,19 +126,24 @@ void enter(int index)
 
 void wait() { weir_emulate_switch(&self().pointer, block.scheduler); }
 
-bool same(Site a, Site b) { return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0); }
+bool same(Site a, Site b)
+{
+    return a.line == b.line && (a.file == b.file || std::strcmp(a.file, b.file) == 0);
+}
 
 void fiber_main()
 {
     block.body(block.launch);
     Fiber &fiber = self();
-    if (!fiber.copies.empty() || !fiber.groups.empty()) die("the thread ends with copies that it did not wait for");
+    if (!fiber.copies.empty() || !fiber.groups.empty())
+        die("the thread ends with copies that it did not wait for");
     if (block.n_at_barrier > 0) die("the thread ends while others wait at a barrier");
     const int first = block.running / kWarp * kWarp;
     for (int i = first; i < std::min(first + kWarp, block.n); i++)
-        if (block.fibers[(size_t)i].state == State::InWarp && block.fibers[(size_t)i].mask >> (block.running - first) & 1)
-            die("the thread ends while lane %d waits for it at %s:%d", i - first, block.fibers[(size_t)i].site.file,
-                block.fibers[(size_t)i].site.line);
+        if (block.fibers[(size_t)i].state == State::InWarp &&
+            block.fibers[(size_t)i].mask >> (block.running - first) & 1)
+            die("the thread ends while lane %d waits for it at %s:%d", i - first,
+                block.fibers[(size_t)i].site.file, block.fibers[(size_t)i].site.line);
     fiber.state = State::Done;
     block.warps[(size_t)(block.running / kWarp)].left |= 1u << block.running % kWarp;
     block.n_done++;
@@ -147,8 +155,10 @@ void prepare(int index)
 {
     Fiber &fiber = block.fibers[(size_t)index];
     if (!fiber.stack) {
-        void *memory = mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED || mprotect(memory, kPage, PROT_NONE) != 0) die("no memory for stacks");
+        void *memory = mmap(nullptr, kStack, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED || mprotect(memory, kPage, PROT_NONE) != 0)
+            die("no memory for stacks");
         fiber.stack = static_cast<char *>(memory);
     }
     FORGET_FRAMES(fiber.stack + kPage, kStack - kPage);
@@ -167,7 +177,8 @@ bool run_round(uint32_t awake)
 {
     bool moved = false;
     scrambled(block.n, [&](int64_t i) {
-        if (awake >> i / kWarp & 1 && block.fibers[(size_t)i].state == State::Ready) enter((int)i), moved = true;
+        if (awake >> i / kWarp & 1 && block.fibers[(size_t)i].state == State::Ready)
+            enter((int)i), moved = true;
     });
     return moved;
 }
@@ -194,7 +205,8 @@ void run_block()
         for (int i = 0; i < block.n; i++) {
             const Fiber &fiber = block.fibers[(size_t)i];
             if (fiber.state == State::InWarp)
-                block.running = i, die("waits at %s:%d for lanes that never come", fiber.site.file, fiber.site.line);
+                block.running = i,
+                die("waits at %s:%d for lanes that never come", fiber.site.file, fiber.site.line);
         }
         die("%d of %d threads reach a barrier, the others never do", block.n_at_barrier, block.n);
     }
@@ -211,7 +223,8 @@ void die(const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     std::fflush(stdout);
-    std::fprintf(stderr, "emulated CUDA: block (%u, %u, %u), thread %d: ", place.block.x, place.block.y, place.block.z, block.running);
+    std::fprintf(stderr, "emulated CUDA: block (%u, %u, %u), thread %d: ", place.block.x,
+                 place.block.y, place.block.z, block.running);
     std::vfprintf(stderr, format, arguments);
     std::fprintf(stderr, "\n");
     va_end(arguments);
@@ -232,11 +245,13 @@ int lane() { return block.running % kWarp; }
 int barrier(int value, Site site)
 {
     Fiber &fiber = self();
-    if (block.n_done > 0) die("the barrier at %s:%d comes after threads have left the kernel", site.file, site.line);
+    if (block.n_done > 0)
+        die("the barrier at %s:%d comes after threads have left the kernel", site.file, site.line);
     for (int i = 0; block.n_at_barrier > 0 && i < block.n; i++)
         if (const Fiber &other = block.fibers[(size_t)i]; other.state == State::AtBarrier) {
             if (!same(other.site, site))
-                die("is at the barrier of line %d, thread %d at that of line %d of %s", site.line, i, other.site.line, other.site.file);
+                die("is at the barrier of line %d, thread %d at that of line %d of %s", site.line,
+                    i, other.site.line, other.site.file);
             break;
         }
     fiber.site = site;
@@ -256,21 +271,28 @@ int barrier(int value, Site site)
 void warp(unsigned mask, WarpOperation complete, void *arguments, Site site)
 {
     const int first = block.running / kWarp * kWarp, own = block.running - first;
-    if (!(mask >> own & 1)) die("lane %d is not in the mask %08x of its operation at %s:%d", own, mask, site.file, site.line);
+    if (!(mask >> own & 1))
+        die("lane %d is not in the mask %08x of its operation at %s:%d", own, mask, site.file,
+            site.line);
     Fiber &fiber = self();
-    fiber.state = State::InWarp, fiber.mask = mask, fiber.operation = complete, fiber.arguments = arguments, fiber.site = site;
+    fiber.state = State::InWarp, fiber.mask = mask, fiber.operation = complete,
+    fiber.arguments = arguments, fiber.site = site;
     Warp &all = block.warps[(size_t)(block.running / kWarp)];
     all.waiting |= 1u << own;
-    if (mask & ~all.there) die("the mask %08x at %s:%d has lanes past the end of the block", mask, site.file, site.line);
-    if (mask & all.left) die("lane %d of the mask at %s:%d has left the kernel", __builtin_ctz(mask & all.left), site.file, site.line);
+    if (mask & ~all.there)
+        die("the mask %08x at %s:%d has lanes past the end of the block", mask, site.file,
+            site.line);
+    if (mask & all.left)
+        die("lane %d of the mask at %s:%d has left the kernel", __builtin_ctz(mask & all.left),
+            site.file, site.line);
     if ((all.waiting & mask) != mask) return wait();
     void *lanes[kWarp] = {};
     for (int i = 0; i < kWarp; i++) {
         if (!(mask >> i & 1)) continue;
         const Fiber &other = block.fibers[(size_t)(first + i)];
         if (other.mask != mask || other.operation != complete || !same(other.site, site))
-            die("is at %s:%d with mask %08x, lane %d at %s:%d with mask %08x", site.file, site.line, mask, i, other.site.file,
-                other.site.line, other.mask);
+            die("is at %s:%d with mask %08x, lane %d at %s:%d with mask %08x", site.file, site.line,
+                mask, i, other.site.file, other.site.line, other.mask);
         lanes[i] = other.arguments;
     }
     complete(lanes, mask);
@@ -282,7 +304,8 @@ void warp(unsigned mask, WarpOperation complete, void *arguments, Site site)
 
 void copy16(void *shared, const void *global)
 {
-    if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0) die("a copy is not 16-byte aligned");
+    if ((reinterpret_cast<uintptr_t>(shared) | reinterpret_cast<uintptr_t>(global)) % 16 != 0)
+        die("a copy is not 16-byte aligned");
     if (!is_shared(shared, 16)) die("the target of a copy is not in shared memory");
     std::memset(shared, 0xFF, 16);
     self().copies.push_back({ static_cast<char *>(shared), global });
@@ -322,13 +345,17 @@ int allow_shared(const void *kernel, int bytes)
     return 0;
 }
 
-void run_grid(const void *kernel, dim3 grid, dim3 shape, size_t shared_bytes, ThreadBody body, const void *launch)
+void run_grid(const void *kernel, dim3 grid, dim3 shape, size_t shared_bytes, ThreadBody body,
+              const void *launch)
 {
     const auto     allowance = allowed.find(kernel);
-    const size_t   most = allowance == allowed.end() ? kStaticShared : std::max(kStaticShared, (size_t)allowance->second);
-    const uint64_t threads = (uint64_t)shape.x * shape.y * shape.z, blocks = (uint64_t)grid.x * grid.y * grid.z;
-    if (threads == 0 || threads > kMostThreads || blocks == 0 || grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535 || shape.z > 64 ||
-        shared_bytes > most) {
+    const size_t   most = allowance == allowed.end()
+                              ? kStaticShared
+                              : std::max(kStaticShared, (size_t)allowance->second);
+    const uint64_t threads = (uint64_t)shape.x * shape.y * shape.z,
+                   blocks = (uint64_t)grid.x * grid.y * grid.z;
+    if (threads == 0 || threads > kMostThreads || blocks == 0 || grid.x > INT32_MAX ||
+        grid.y > 65535 || grid.z > 65535 || shape.z > 64 || shared_bytes > most) {
         error = 9;
         return;
     }
@@ -336,11 +363,13 @@ void run_grid(const void *kernel, dim3 grid, dim3 shape, size_t shared_bytes, Th
     block.n = (int)threads, block.body = body, block.launch = launch;
     block.random = 0x9E3779B97F4A7C15u ^ blocks << 20 ^ threads;
     block.memory.assign(shared_bytes + kBeyond + 128, 0);
-    block.dynamic = block.memory.data() + (128 - reinterpret_cast<uintptr_t>(block.memory.data()) % 128);
+    block.dynamic =
+        block.memory.data() + (128 - reinterpret_cast<uintptr_t>(block.memory.data()) % 128);
     block.dynamic_bytes = shared_bytes;
     scrambled((int64_t)blocks, [&](int64_t i) {
         const auto b = (uint64_t)i;
-        place.block = { (unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y), (unsigned)(b / grid.x / grid.y) };
+        place.block = { (unsigned)(b % grid.x), (unsigned)(b / grid.x % grid.y),
+                        (unsigned)(b / grid.x / grid.y) };
         run_block();
     });
     block.running = -1;

@@ -49,9 +49,11 @@ void wait_for_copies(int n_left);
 
 /* ---- launches -------------------------------------------------------------------------------------------------------------- */
 typedef void (*ThreadBody)(const void *launch);
-void run_grid(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, ThreadBody body, const void *launch);
+void run_grid(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, ThreadBody body,
+              const void *launch);
 int  take_error(); /* cudaError_t of the last launch that no device takes */
-int  allow_shared(const void *kernel, int bytes); /* up to 99 KB: what sm_86 and sm_89 have, the least from sm_80 on */
+int  allow_shared(const void *kernel,
+                  int bytes); /* up to 99 KB: what sm_86 and sm_89 have, the least from sm_80 on */
 
 template <class... Parameters> struct Launch {
     void (*kernel)(Parameters...);
@@ -72,7 +74,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_
 {
     (void)stream;
     const Launch<Parameters...> call = { kernel, std::tuple<Parameters...>(arguments...) };
-    run_grid(reinterpret_cast<const void *>(kernel), grid, block, shared_bytes, Launch<Parameters...>::run, &call);
+    run_grid(reinterpret_cast<const void *>(kernel), grid, block, shared_bytes,
+             Launch<Parameters...>::run, &call);
 }
 
 } // namespace weir_emulate

@@ -15,19 +15,32 @@
 #define blockDim (weir_emulate::place.block_shape)
 #define gridDim (weir_emulate::place.grid_shape)
 
-#define WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                                        \
+#define WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                \
     weir_emulate::launch(kernel, grid, block, shared_bytes, stream, __VA_ARGS__)
-#define WEIR_DYNAMIC_SHARED(type, name) type *const name = static_cast<type *>(weir_emulate::dynamic_shared())
+#define WEIR_DYNAMIC_SHARED(type, name)                                                            \
+    type *const name = static_cast<type *>(weir_emulate::dynamic_shared())
 
 /* ---- the block ------------------------------------------------------------------------------------------------------------------ */
 struct weir_emulate_here { /* the caller's line, whatever is called */
     weir_emulate::Site site;
-    weir_emulate_here(const char *file = __builtin_FILE(), int line = __builtin_LINE()) : site{ file, line } {}
+    weir_emulate_here(const char *file = __builtin_FILE(), int line = __builtin_LINE())
+        : site{ file, line }
+    {
+    }
 };
 inline void __syncthreads(weir_emulate_here here = {}) { weir_emulate::barrier(0, here.site); }
-inline int  __syncthreads_or(int x, weir_emulate_here here = {}) { return weir_emulate::barrier(x != 0, here.site) != 0; }
-inline int  __syncthreads_count(int x, weir_emulate_here here = {}) { return weir_emulate::barrier(x != 0, here.site); }
-inline int  __syncthreads_and(int x, weir_emulate_here here = {}) { return weir_emulate::barrier(x == 0, here.site) == 0; }
+inline int  __syncthreads_or(int x, weir_emulate_here here = {})
+{
+    return weir_emulate::barrier(x != 0, here.site) != 0;
+}
+inline int __syncthreads_count(int x, weir_emulate_here here = {})
+{
+    return weir_emulate::barrier(x != 0, here.site);
+}
+inline int __syncthreads_and(int x, weir_emulate_here here = {})
+{
+    return weir_emulate::barrier(x == 0, here.site) == 0;
+}
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
@@ -45,7 +58,8 @@ inline void shuffle(void *const *lanes, unsigned mask)
     for (int i = 0; i < 32; i++) {
         if (!(mask >> i & 1)) continue;
         auto *own = static_cast<Shuffle *>(lanes[i]);
-        if (!(mask >> own->from & 1)) die("lane %d reads lane %d, which takes no part in the shuffle", i, own->from);
+        if (!(mask >> own->from & 1))
+            die("lane %d reads lane %d, which takes no part in the shuffle", i, own->from);
         own->value = values[own->from];
     }
 }
@@ -70,7 +84,9 @@ inline void vote(void *const *lanes, unsigned mask)
         ballot |= (unsigned)(value != 0) << i, sum += value;
     }
     for (int i = 0; i < 32; i++)
-        if (mask >> i & 1) static_cast<Vote *>(lanes[i])->ballot = ballot, static_cast<Vote *>(lanes[i])->sum = sum;
+        if (mask >> i & 1)
+            static_cast<Vote *>(lanes[i])->ballot = ballot,
+                             static_cast<Vote *>(lanes[i])->sum = sum;
 }
 inline Vote voted(unsigned mask, unsigned value, Site site)
 {
@@ -80,27 +96,38 @@ inline Vote voted(unsigned mask, unsigned value, Site site)
 }
 } // namespace weir_emulate
 
-template <class T> inline T __shfl_sync(unsigned mask, T x, int from, int width = 32, weir_emulate_here here = {})
+template <class T>
+inline T __shfl_sync(unsigned mask, T x, int from, int width = 32, weir_emulate_here here = {})
 {
     const int own = weir_emulate::lane();
     return weir_emulate::shuffled(mask, x, (own & ~(width - 1)) | (from & (width - 1)), here.site);
 }
-template <class T> inline T __shfl_xor_sync(unsigned mask, T x, int bits, int width = 32, weir_emulate_here here = {})
+template <class T>
+inline T __shfl_xor_sync(unsigned mask, T x, int bits, int width = 32, weir_emulate_here here = {})
 {
     const int own = weir_emulate::lane(), from = own ^ bits;
-    return weir_emulate::shuffled(mask, x, from < (own & ~(width - 1)) + width ? from : own, here.site);
+    return weir_emulate::shuffled(mask, x, from < (own & ~(width - 1)) + width ? from : own,
+                                  here.site);
 }
-template <class T> inline T __shfl_up_sync(unsigned mask, T x, unsigned by, int width = 32, weir_emulate_here here = {})
+template <class T>
+inline T __shfl_up_sync(unsigned mask, T x, unsigned by, int width = 32,
+                        weir_emulate_here here = {})
 {
     const int own = weir_emulate::lane(), from = own - (int)by;
     return weir_emulate::shuffled(mask, x, from >= (own & ~(width - 1)) ? from : own, here.site);
 }
-template <class T> inline T __shfl_down_sync(unsigned mask, T x, unsigned by, int width = 32, weir_emulate_here here = {})
+template <class T>
+inline T __shfl_down_sync(unsigned mask, T x, unsigned by, int width = 32,
+                          weir_emulate_here here = {})
 {
     const int own = weir_emulate::lane(), from = own + (int)by;
-    return weir_emulate::shuffled(mask, x, from < (own & ~(width - 1)) + width ? from : own, here.site);
+    return weir_emulate::shuffled(mask, x, from < (own & ~(width - 1)) + width ? from : own,
+                                  here.site);
 }
-inline void     __syncwarp(unsigned mask = 0xffffffffu, weir_emulate_here here = {}) { weir_emulate::voted(mask, 0, here.site); }
+inline void __syncwarp(unsigned mask = 0xffffffffu, weir_emulate_here here = {})
+{
+    weir_emulate::voted(mask, 0, here.site);
+}
 inline unsigned __ballot_sync(unsigned mask, int x, weir_emulate_here here = {})
 {
     return weir_emulate::voted(mask, x != 0, here.site).ballot;
@@ -171,7 +198,8 @@ inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector)
     const uint64_t both = (uint64_t)y << 32 | x;
     unsigned       out = 0;
     for (int i = 0; i < 4; i++) {
-        const unsigned which = selector >> 4 * i & 15u, byte = (unsigned)(both >> 8 * (which & 7u)) & 255u;
+        const unsigned which = selector >> 4 * i & 15u,
+                       byte = (unsigned)(both >> 8 * (which & 7u)) & 255u;
         out |= (which & 8u ? (byte & 128u ? 255u : 0u) : byte) << 8 * i;
     }
     return out;
@@ -181,8 +209,8 @@ inline int __dp4a(int a, int b, int c)
     for (int i = 0; i < 4; i++) c += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
     return c;
 }
-#define WEIR_EMULATE_ORDER(type)                                                                                                           \
-    inline type min(type x, type y) { return y < x ? y : x; }                                                                              \
+#define WEIR_EMULATE_ORDER(type)                                                                   \
+    inline type min(type x, type y) { return y < x ? y : x; }                                      \
     inline type max(type x, type y) { return x < y ? y : x; }
 WEIR_EMULATE_ORDER(int)
 WEIR_EMULATE_ORDER(unsigned)
@@ -193,13 +221,23 @@ WEIR_EMULATE_ORDER(float)
 #undef WEIR_EMULATE_ORDER
 
 /* ---- the runtime ----------------------------------------------------------------------------------------------------------------------- */
-typedef enum cudaError_t { cudaSuccess = 0, cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 } cudaError_t;
+typedef enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorInvalidConfiguration = 9
+} cudaError_t;
 typedef struct CUstream_st *cudaStream_t;
-typedef enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 } cudaFuncAttribute;
+typedef enum cudaFuncAttribute {
+    cudaFuncAttributeMaxDynamicSharedMemorySize = 8
+} cudaFuncAttribute;
 
 inline cudaError_t cudaGetLastError() { return (cudaError_t)weir_emulate::take_error(); }
-inline const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "no device takes this"; }
-template <class Kernel> inline cudaError_t cudaFuncSetAttribute(Kernel *kernel, cudaFuncAttribute, int bytes)
+inline const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaSuccess ? "no error" : "no device takes this";
+}
+template <class Kernel>
+inline cudaError_t cudaFuncSetAttribute(Kernel *kernel, cudaFuncAttribute, int bytes)
 {
     return (cudaError_t)weir_emulate::allow_shared(reinterpret_cast<const void *>(kernel), bytes);
 }

@@ -94,14 +94,17 @@ TEST(File, MapRefusesFoldersAndMissingFiles)
 TEST(Log, ACauseIsNewOnce)
 {
     weir_log_causes causes = {};
-    EXPECT_TRUE(weir_log_is_new(&causes, "a/1.session: cannot write 100 bytes: No space left on device"));
-    EXPECT_FALSE(weir_log_is_new(&causes, "b/2.session: cannot write 7 bytes: No space left on device"));
+    EXPECT_TRUE(
+        weir_log_is_new(&causes, "a/1.session: cannot write 100 bytes: No space left on device"));
+    EXPECT_FALSE(
+        weir_log_is_new(&causes, "b/2.session: cannot write 7 bytes: No space left on device"));
     EXPECT_TRUE(weir_log_is_new(&causes, "no room for 700 tokens"));
     EXPECT_FALSE(weir_log_is_new(&causes, "no room for 20 tokens, or 5"));
     causes = {};
     EXPECT_TRUE(weir_log_is_new(&causes, "no room for 20 tokens")) << "it worked meanwhile";
     for (int i = 0; i < 100; i++)
-        EXPECT_TRUE(weir_log_is_new(&causes, std::string(static_cast<size_t>(i), 'x').c_str())) << "more than are held";
+        EXPECT_TRUE(weir_log_is_new(&causes, std::string(static_cast<size_t>(i), 'x').c_str()))
+            << "more than are held";
     EXPECT_FALSE(weir_log_is_new(&causes, std::string(99, 'x').c_str()));
     EXPECT_FALSE(weir_log_is_new(&causes, std::string(92, 'x').c_str()));
 }

@@ -17,7 +17,8 @@ std::string read_all(int fd)
 {
     std::string text;
     char        bytes[4096];
-    for (ssize_t n = read(fd, bytes, sizeof bytes); n > 0; n = read(fd, bytes, sizeof bytes)) text.append(bytes, static_cast<size_t>(n));
+    for (ssize_t n = read(fd, bytes, sizeof bytes); n > 0; n = read(fd, bytes, sizeof bytes))
+        text.append(bytes, static_cast<size_t>(n));
     return text;
 }
 
@@ -46,7 +47,9 @@ TEST(LineWriter, ANeverReadPipeHoldsNobodyUp)
     weir_line_writer *const w = weir_line_writer_open(ends[1], "<", ">");
     ASSERT_NE(nullptr, w);
     const std::string line(999, 'a');
-    for (int i = 0; i < 2000; i++) weir_line_writer_put(w, (line + "\n").data(), line.size() + 1); /* 2 MB: the pipe and the queue hold a sixth */
+    for (int i = 0; i < 2000; i++)
+        weir_line_writer_put(w, (line + "\n").data(),
+                             line.size() + 1); /* 2 MB: the pipe and the queue hold a sixth */
     EXPECT_GT(weir_line_writer_dropped(w), 1000u);
     weir_line_writer_close(w, 0);
     close(ends[1]);
@@ -65,11 +68,13 @@ TEST(LineWriter, SaysHowManyWereDropped)
     std::string    text;
     char           bytes[4096];
     const size_t   whole = (2000 - dropped) * line.size();
-    while (text.size() < whole) text.append(bytes, static_cast<size_t>(read(ends[0], bytes, sizeof bytes)));
+    while (text.size() < whole)
+        text.append(bytes, static_cast<size_t>(read(ends[0], bytes, sizeof bytes)));
     weir_line_writer_put(w, "last\n", 5);
     weir_line_writer_close(w, 5000);
     close(ends[1]);
-    EXPECT_EQ("last\nlost " + std::to_string(dropped) + " lines\n", text.substr(whole) + read_all(ends[0]));
+    EXPECT_EQ("last\nlost " + std::to_string(dropped) + " lines\n",
+              text.substr(whole) + read_all(ends[0]));
     close(ends[0]);
 }
 

@@ -26,7 +26,10 @@ struct Payer {
         self->used += bytes;
         return true;
     }
-    static void refund(weir_payer *payer, size_t bytes) { reinterpret_cast<Payer *>(payer)->used -= bytes; }
+    static void refund(weir_payer *payer, size_t bytes)
+    {
+        reinterpret_cast<Payer *>(payer)->used -= bytes;
+    }
 };
 
 struct Paying {
@@ -49,7 +52,8 @@ TEST(Memory, ChargesWhatMallocTakes)
 {
     Payer  payer;
     Paying paying(&payer);
-    for (const size_t n : { size_t{ 0 }, size_t{ 1 }, size_t{ 24 }, size_t{ 25 }, size_t{ 1000 }, size_t{ 1 } << 20 }) {
+    for (const size_t n : { size_t{ 0 }, size_t{ 1 }, size_t{ 24 }, size_t{ 25 }, size_t{ 1000 },
+                            size_t{ 1 } << 20 }) {
         char *const memory = static_cast<char *>(weir_memory_take(n));
         ASSERT_NE(memory, nullptr);
         EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 16, 0u);
@@ -129,7 +133,8 @@ class Machine : public testing::Test {
   protected:
     void SetUp() override
     {
-        root_ = testing::TempDir() + "/machine." + testing::UnitTest::GetInstance()->current_test_info()->name();
+        root_ = testing::TempDir() + "/machine." +
+                testing::UnitTest::GetInstance()->current_test_info()->name();
         std::filesystem::remove_all(root_);
         write("/proc/meminfo", "MemTotal:       9000000 kB\nMemAvailable:    1000000 kB\n");
     }
@@ -203,13 +208,15 @@ TEST_F(Machine, AFullGroupLeavesNothing)
 
 TEST_F(Machine, VersionOneAndItsNumberForNoLimit)
 {
-    write("/proc/self/cgroup", "12:cpu,cpuacct:/x\n5:memory:/docker/abc\n1:name=systemd:/y\n0::/\n");
+    write("/proc/self/cgroup",
+          "12:cpu,cpuacct:/x\n5:memory:/docker/abc\n1:name=systemd:/y\n0::/\n");
     write("/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", "9223372036854771712\n");
     write("/sys/fs/cgroup/memory/docker/abc/memory.usage_in_bytes", "1000\n");
     EXPECT_EQ(left(), machine);
     write("/sys/fs/cgroup/memory/docker/memory.limit_in_bytes", "70000\n");
     write("/sys/fs/cgroup/memory/docker/memory.usage_in_bytes", "30000\n");
-    write("/sys/fs/cgroup/memory/docker/memory.stat", "inactive_file 1\ntotal_inactive_file 10000\n");
+    write("/sys/fs/cgroup/memory/docker/memory.stat",
+          "inactive_file 1\ntotal_inactive_file 10000\n");
     EXPECT_EQ(left(), 50000u);
 }
 

@@ -15,7 +15,8 @@ const std::string demo = "models/weir-demo";
 /* Two pairs of turns of 4 tokens, unless `more` says otherwise. */
 Outcome bench(const std::string &policies, const std::vector<std::string> &more)
 {
-    std::vector<std::string> words = { "bench", "--model", demo, "--set", "kernels.threads=1", "--policies", policies };
+    std::vector<std::string> words = { "bench",      "--model", demo, "--set", "kernels.threads=1",
+                                       "--policies", policies };
     words.insert(words.end(), more.begin(), more.end());
     return run(words);
 }
@@ -25,7 +26,8 @@ void expect_rate(const json_t *row, const char *name)
 {
     const json_t *const rate = json_object_get(row, name);
     ASSERT_TRUE(json_is_object(rate)) << name;
-    const double least = json_number_value(json_object_get(rate, "min")), median = json_number_value(json_object_get(rate, "median")),
+    const double least = json_number_value(json_object_get(rate, "min")),
+                 median = json_number_value(json_object_get(rate, "median")),
                  most = json_number_value(json_object_get(rate, "max"));
     EXPECT_GT(least, 0) << name;
     EXPECT_LE(least, median) << name;
@@ -35,20 +37,26 @@ void expect_rate(const json_t *row, const char *name)
 TEST(BenchPolicies, EachIsMeasuredBesideAPlainCache)
 {
     const Outcome o =
-        bench("sinks:every=1;snapkv:window=8,every=0", { "--budget", "100", "--depth", "200", "--gen", "4", "--pairs", "2", "--json" });
+        bench("sinks:every=1;snapkv:window=8,every=0",
+              { "--budget", "100", "--depth", "200", "--gen", "4", "--pairs", "2", "--json" });
     ASSERT_EQ(o.code, 0) << o.err;
     const Json got(o.out);
     EXPECT_STREQ(json_string_value(got.at("model")), "weir-demo");
     EXPECT_GT(json_string_length(got.at("arch")), 0u);
-    for (const auto &[name, value] : { std::pair("depth", 200), std::pair("budget", 100), std::pair("pairs", 2), std::pair("tokens", 4) })
+    for (const auto &[name, value] : { std::pair("depth", 200), std::pair("budget", 100),
+                                       std::pair("pairs", 2), std::pair("tokens", 4) })
         EXPECT_EQ(got.number(name), value) << name;
     const json_t *const rows = got.at("policies");
     ASSERT_EQ(json_array_size(rows), 2u) << o.out;
     for (size_t i = 0; i < 2; i++) {
         const json_t *const row = json_array_get(rows, i);
-        EXPECT_STREQ(json_string_value(json_object_get(row, "policy")), i == 0 ? "sinks:every=1" : "snapkv:window=8,every=0");
-        for (const char *const name : { "speed_ratio", "plain_tokens_per_second", "tokens_per_second" }) expect_rate(row, name);
-        EXPECT_EQ(json_number_value(json_object_get(row, "rows")), 100) << "of 200, and what was decoded behind them";
+        EXPECT_STREQ(json_string_value(json_object_get(row, "policy")),
+                     i == 0 ? "sinks:every=1" : "snapkv:window=8,every=0");
+        for (const char *const name :
+             { "speed_ratio", "plain_tokens_per_second", "tokens_per_second" })
+            expect_rate(row, name);
+        EXPECT_EQ(json_number_value(json_object_get(row, "rows")), 100)
+            << "of 200, and what was decoded behind them";
         EXPECT_GT(json_number_value(json_object_get(row, "memory_bytes")), 0);
         EXPECT_GT(json_number_value(json_object_get(row, "prompt_evict_ms")), 0);
         EXPECT_GT(json_number_value(json_object_get(row, "bandwidth_gb_per_second")), 0);
@@ -58,19 +66,22 @@ TEST(BenchPolicies, EachIsMeasuredBesideAPlainCache)
 
 TEST(BenchPolicies, TheTableHasAColumnForEachFigure)
 {
-    const Outcome o = bench("h2o:every=4,recent=16", { "--budget", "80", "--depth", "160", "--gen", "2", "--pairs", "1" });
+    const Outcome o = bench("h2o:every=4,recent=16",
+                            { "--budget", "80", "--depth", "160", "--gen", "2", "--pairs", "1" });
     ASSERT_EQ(o.code, 0) << o.err;
     std::istringstream text(o.out);
     std::string        about, head, row, end;
-    for (std::string *const line : { &about, &head, &row, &end }) ASSERT_TRUE(std::getline(text, *line)) << o.out;
+    for (std::string *const line : { &about, &head, &row, &end })
+        ASSERT_TRUE(std::getline(text, *line)) << o.out;
     EXPECT_SAYS(about, "160 rows of noise cut to 80");
     EXPECT_SAYS(about, "1 pairs of turns of 2 tokens");
     EXPECT_EQ(row.rfind("h2o:every=4,recent=16 ", 0), 0u) << row;
     EXPECT_SAYS(end, "medians over the pairs");
-    for (const char *const column :
-         { "policy", "speed ratio (min..max)", "plain t/s", "t/s", "evict ms", "at prompt ms", "rows", "memory MB", "GB/s" })
+    for (const char *const column : { "policy", "speed ratio (min..max)", "plain t/s", "t/s",
+                                      "evict ms", "at prompt ms", "rows", "memory MB", "GB/s" })
         EXPECT_SAYS(head, column);
-    for (const char *const column : { "rows", "memory MB", "GB/s" }) { /* figures end below their names */
+    for (const char *const column :
+         { "rows", "memory MB", "GB/s" }) { /* figures end below their names */
         const size_t last = head.find(column) + strlen(column) - 1;
         ASSERT_LT(last, row.size()) << row;
         EXPECT_TRUE(isdigit(static_cast<unsigned char>(row[last]))) << column << ": " << row;
@@ -79,7 +90,8 @@ TEST(BenchPolicies, TheTableHasAColumnForEachFigure)
 
 TEST(BenchPolicies, MistakesAreNamed)
 {
-    const std::vector<std::string> good = { "--budget", "100", "--depth", "200", "--gen", "2", "--pairs", "1" };
+    const std::vector<std::string> good = { "--budget", "100", "--depth", "200",
+                                            "--gen",    "2",   "--pairs", "1" };
     const struct {
         const char              *policies;
         std::vector<std::string> more;
@@ -109,8 +121,10 @@ TEST(BenchPolicies, MistakesAreNamed)
 /* The last name of a list, before the model is loaded, and statistics that are missing, before anything is measured. */
 TEST(BenchPolicies, TheWholeListIsCheckedFirst)
 {
-    const std::vector<std::string> good = { "--budget", "100", "--depth", "200", "--gen", "2", "--pairs", "1" };
-    const Outcome                  typo = bench("sinks;h2o:recent=16;snapvk", good), missing = bench("sinks;triattention", good);
+    const std::vector<std::string> good = { "--budget", "100", "--depth", "200",
+                                            "--gen",    "2",   "--pairs", "1" };
+    const Outcome                  typo = bench("sinks;h2o:recent=16;snapvk", good),
+                  missing = bench("sinks;triattention", good);
     EXPECT_EQ(typo.code, 2);
     EXPECT_SAYS(typo.err, "snapkv");
     EXPECT_EQ(typo.out, "");
@@ -133,9 +147,11 @@ std::string line_of(const std::string &text, const std::string &table, const std
 
 TEST(Explain, SaysWhatTheConfiguredPolicyCosts)
 {
-    const std::vector<std::string> policy = {
-        "--model", demo, "--context", "512", "--policy", "snapkv", "--budget", "64", "--policy-options", "window=8,every=7"
-    };
+    const std::vector<std::string> policy = { "--model",          demo,
+                                              "--context",        "512",
+                                              "--policy",         "snapkv",
+                                              "--budget",         "64",
+                                              "--policy-options", "window=8,every=7" };
     for (const char *const command : { "generate", "serve", "bench" }) {
         std::vector<std::string> words = { command, "--explain" };
         words.insert(words.end(), policy.begin(), policy.end());
@@ -145,7 +161,8 @@ TEST(Explain, SaysWhatTheConfiguredPolicyCosts)
         const std::string own = line_of(o.out, "KV policy as configured, beside 64 rows", "snapkv");
         EXPECT_SAYS(own, "last 8 queries keys");
         EXPECT_NE(own.find(" 7 "), std::string::npos) << own;
-        const std::string of_all = line_of(o.out, "KV policies with their own options, beside 64 rows", "snapkv");
+        const std::string of_all =
+            line_of(o.out, "KV policies with their own options, beside 64 rows", "snapkv");
         EXPECT_EQ(of_all.empty(), std::string(command) != "bench") << o.out;
         EXPECT_NE(of_all, own);
     }
@@ -154,7 +171,8 @@ TEST(Explain, SaysWhatTheConfiguredPolicyCosts)
 TEST(Explain, RunsUnderTheConfiguredPolicy)
 {
     for (const char *const command : { "generate", "serve", "bench" }) {
-        const std::vector<std::string> plain = { command, "--explain", "--model", demo, "--context", "512" };
+        const std::vector<std::string> plain = { command, "--explain", "--model",
+                                                 demo,    "--context", "512" };
         std::vector<std::string>       watched = plain;
         watched.insert(watched.end(), { "--policy", "h2o", "--budget", "100" });
         const Outcome without = run(plain), with = run(watched);
@@ -173,7 +191,8 @@ TEST(Explain, SaysNothingOfPoliciesWhereThereIsNone)
     EXPECT_EQ(one.out.find("KV polic"), std::string::npos) << one.out;
     ASSERT_EQ(all.code, 0) << all.err;
     EXPECT_EQ(all.out.find("as configured"), std::string::npos) << all.out;
-    for (const char *const name : { "sinks", "h2o", "snapkv", "rkv" }) EXPECT_NE(line_of(all.out, "KV policies", name), "") << name;
+    for (const char *const name : { "sinks", "h2o", "snapkv", "rkv" })
+        EXPECT_NE(line_of(all.out, "KV policies", name), "") << name;
     EXPECT_SAYS(line_of(all.out, "KV policies", "triattention"), "weir calibrate");
     const Outcome bad = run({ "serve", "--explain", "--model", demo, "--policy", "snapkv" });
     EXPECT_EQ(bad.code, 2);

@@ -77,7 +77,8 @@ struct Line {
     {
         const char              *folders[] = { "configs" };
         const weir_config_search search = { nullptr, folders, 1 };
-        status = weir_arguments_parse(arguments.get(), &command_named(command), &search, int(words.size()), words.data(), &error);
+        status = weir_arguments_parse(arguments.get(), &command_named(command), &search,
+                                      int(words.size()), words.data(), &error);
     }
     const weir_config &config() const { return arguments->config; }
     const char        *text(const char *name) const { return weir_argument(arguments.get(), name); }
@@ -106,13 +107,17 @@ Outcome run_main(Words words, const char *fixed = nullptr)
     return outcome;
 }
 
-bool holds(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+bool holds(const std::string &text, const std::string &part)
+{
+    return text.find(part) != std::string::npos;
+}
 
 } // namespace
 
 TEST(Options, SetKeysInTheOrderGiven)
 {
-    Line line("serve", { "--port", "1", "--set", "server.port=2", "--port=3", "--insecure", "-m", "a.gguf", "--temperature", "0" });
+    Line line("serve", { "--port", "1", "--set", "server.port=2", "--port=3", "--insecure", "-m",
+                         "a.gguf", "--temperature", "0" });
     ASSERT_EQ(line.status, WEIR_OK) << line.error.text;
     EXPECT_EQ(line.config().server.port, 3);
     EXPECT_TRUE(line.config().server.insecure);
@@ -134,7 +139,8 @@ TEST(Options, FileComesBeforeOptionsWhereverItStands)
     std::ofstream(path) << "[server]\nprot = 7\n";
     Line wrong("serve", { "--config", path.c_str() });
     EXPECT_EQ(wrong.status, WEIR_ECONFIG);
-    EXPECT_TRUE(holds(wrong.error.text, path + ":2:1: unknown key \"server.prot\"")) << wrong.error.text;
+    EXPECT_TRUE(holds(wrong.error.text, path + ":2:1: unknown key \"server.prot\""))
+        << wrong.error.text;
     std::filesystem::remove(path);
     EXPECT_EQ(Line("serve", { "--config", "qwen35.toml" }).status, WEIR_OK);
     EXPECT_EQ(Line("serve", { "--config", "qwen35" }).status, WEIR_OK);
@@ -214,7 +220,9 @@ TEST(Options, MistakesAreNamed)
         { "serve", { "x" }, "unexpected argument \"x\"" },
         { "serve", { "-" }, "unexpected argument \"-\"" },
         { "serve", { "" }, "unexpected argument \"\"" },
-        { "db delete", { "paper" }, "unexpected argument \"paper\"; usage: db delete --dir DIR --name NAME" },
+        { "db delete",
+          { "paper" },
+          "unexpected argument \"paper\"; usage: db delete --dir DIR --name NAME" },
         { "serve", { "--port" }, "--port needs a value: --port N" },
         { "serve", { "--port", "--host", "x" }, "--port needs a value" },
         { "serve", { "--port", "x" }, "--port: server.port = x: must be an integer" },
@@ -229,7 +237,9 @@ TEST(Options, MistakesAreNamed)
         { "serve", { "--chunk", "100" }, "multiple of 64" },
         { "serve", { "--prompt", "x" }, "unknown option \"--prompt\"" },
         { "logits", { "--tokens", "1" }, "--out FILE is needed" },
-        { "logits", { "--tokens", "1", "--out", "x", "--decode-from", "-1" }, "must be an integer between 0 and 2147483647" },
+        { "logits",
+          { "--tokens", "1", "--out", "x", "--decode-from", "-1" },
+          "must be an integer between 0 and 2147483647" },
         { "bench", { "--prompt", "1.5" }, "--prompt 1.5: must be an integer" },
         { "bench", { "--prompt", " 1" }, "must be an integer" },
         { "bench", { "--prompt", "1," }, "must be an integer" },
@@ -270,15 +280,20 @@ TEST(Commands, TablesAreWellFormed)
         for (size_t g = 0; g < WEIR_OPTION_GROUPS && commands[c].groups[g] != nullptr; g++) {
             for (size_t i = 0; i < commands[c].groups[g]->n; i++) {
                 const weir_option &option = commands[c].groups[g]->options[i];
-                EXPECT_EQ(std::count(names.begin(), names.end(), option.name), 0) << commands[c].name << " --" << option.name;
+                EXPECT_EQ(std::count(names.begin(), names.end(), option.name), 0)
+                    << commands[c].name << " --" << option.name;
                 names.push_back(option.name);
                 if (option.letter != 0) {
-                    EXPECT_EQ(letters.find(option.letter), std::string::npos) << commands[c].name << " -" << option.letter;
+                    EXPECT_EQ(letters.find(option.letter), std::string::npos)
+                        << commands[c].name << " -" << option.letter;
                     letters += option.letter;
                 }
-                const bool is_key = option.type == WEIR_OPTION_KEY || option.type == WEIR_OPTION_KEY_TRUE;
+                const bool is_key =
+                    option.type == WEIR_OPTION_KEY || option.type == WEIR_OPTION_KEY_TRUE;
                 EXPECT_EQ(is_key, option.key != nullptr) << option.name;
-                EXPECT_EQ(option.value == nullptr, option.type == WEIR_OPTION_FLAG || option.type == WEIR_OPTION_KEY_TRUE) << option.name;
+                EXPECT_EQ(option.value == nullptr,
+                          option.type == WEIR_OPTION_FLAG || option.type == WEIR_OPTION_KEY_TRUE)
+                    << option.name;
                 EXPECT_TRUE(is_key || option.help != nullptr) << option.name;
             }
         }
@@ -295,7 +310,8 @@ TEST(Commands, HelpNamesEveryOptionWithinTheColumns)
         ASSERT_EQ(weir_command_help(&text, "weir", &commands[c]), WEIR_OK);
         for (size_t g = 0; g < WEIR_OPTION_GROUPS && commands[c].groups[g] != nullptr; g++)
             for (size_t i = 0; i < commands[c].groups[g]->n; i++)
-                EXPECT_TRUE(holds(text.data, std::string("--") + commands[c].groups[g]->options[i].name));
+                EXPECT_TRUE(
+                    holds(text.data, std::string("--") + commands[c].groups[g]->options[i].name));
         EXPECT_TRUE(holds(text.data, std::string("Usage: weir ") + commands[c].name));
         EXPECT_TRUE(holds(text.data, "--config NAME"));
         std::string line;
@@ -330,12 +346,14 @@ TEST(Main, ExitCodesAndStreams)
     EXPECT_TRUE(holds(run_main({ "eval", "perplexty" }).err, "the nearest is \"eval perplexity\""));
     o = run_main({ "eval" });
     EXPECT_EQ(o.code, 2);
-    EXPECT_TRUE(o.out.empty() && holds(o.err, "eval perplexity") && !holds(o.err, "session")) << o.err;
+    EXPECT_TRUE(o.out.empty() && holds(o.err, "eval perplexity") && !holds(o.err, "session"))
+        << o.err;
     o = run_main({ "serve", "--prot" });
     EXPECT_EQ(o.code, 2);
     EXPECT_TRUE(holds(o.err, "`weir serve --help` lists the options")) << o.err;
     EXPECT_TRUE(holds(run_main({ "--prot" }, "serve").err, "`serve --help` lists the options"));
-    EXPECT_TRUE(holds(run_main({ "--set", "server.prot=1" }, "serve").err, "`serve --help-config` lists every key"));
+    EXPECT_TRUE(holds(run_main({ "--set", "server.prot=1" }, "serve").err,
+                      "`serve --help-config` lists every key"));
     o = run_main({ "serve", "--help-config" });
     EXPECT_EQ(o.code, 0);
     EXPECT_TRUE(holds(o.out, "[kv.policy]"));
@@ -351,8 +369,9 @@ TEST(Main, EveryCommandAndFamilyHasHelp)
     for (size_t i = 0; i < n; i++) {
         const std::string name = commands[i].name, usage = "Usage: weir " + name + " ";
         const size_t      space = name.find(' ');
-        const std::string first = name.substr(0, space), second = space == std::string::npos ? "" : name.substr(space + 1);
-        Words             words = { first.c_str() };
+        const std::string first = name.substr(0, space),
+                          second = space == std::string::npos ? "" : name.substr(space + 1);
+        Words words = { first.c_str() };
         if (!second.empty()) words.push_back(second.c_str());
         for (const char *const help : { "--help", "-h" }) {
             Words asked = words;
@@ -366,7 +385,8 @@ TEST(Main, EveryCommandAndFamilyHasHelp)
         EXPECT_EQ(o.code, 0) << name;
         EXPECT_EQ(o.out.find(usage), 0u) << o.out;
         if (second.empty()) continue;
-        for (const Words &asked : { Words{ first.c_str(), "--help" }, Words{ first.c_str(), "-h" }, Words{ "help", first.c_str() } }) {
+        for (const Words &asked : { Words{ first.c_str(), "--help" }, Words{ first.c_str(), "-h" },
+                                    Words{ "help", first.c_str() } }) {
             const Outcome family = run_main(asked);
             EXPECT_EQ(family.code, 0) << first;
             EXPECT_EQ(family.out.find("Usage: weir " + first + " COMMAND"), 0u) << family.out;
@@ -377,8 +397,9 @@ TEST(Main, EveryCommandAndFamilyHasHelp)
     }
     EXPECT_EQ(run_main({ "help" }).out, run_main({ "--help" }).out);
     EXPECT_EQ(run_main({ "help", "--help" }).out, run_main({ "--help" }).out);
-    for (const Words &wrong : { Words{ "help", "sesion" }, Words{ "help", "serve", "now" }, Words{ "help", "session", "lst" },
-                                Words{ "session", "--dir" }, Words{ "sess", "--help" } }) {
+    for (const Words &wrong : { Words{ "help", "sesion" }, Words{ "help", "serve", "now" },
+                                Words{ "help", "session", "lst" }, Words{ "session", "--dir" },
+                                Words{ "sess", "--help" } }) {
         const Outcome o = run_main(wrong);
         EXPECT_EQ(o.code, 2);
         EXPECT_TRUE(o.out.empty() && holds(o.err, "unknown command")) << o.err;
@@ -393,7 +414,10 @@ TEST(Main, RunsTheCommandWithItsModel)
     EXPECT_STREQ(ran, "serve");
     EXPECT_EQ(run_main({ "eval", "retrieval", "--items", "f", "--model", "m.gguf" }).code, 0);
     EXPECT_STREQ(ran, "eval retrieval");
-    EXPECT_EQ(run_main({ "plan", "--memory", "64MiB", "--max-sequences", "2", "--json", "--model", "m.gguf" }).code, 0);
+    EXPECT_EQ(run_main({ "plan", "--memory", "64MiB", "--max-sequences", "2", "--json", "--model",
+                         "m.gguf" })
+                  .code,
+              0);
     EXPECT_STREQ(ran, "plan");
     EXPECT_TRUE(holds(run_main({ "plan", "--help" }).out, "exit code 3 when they do not fit"));
     EXPECT_EQ(run_main({ "--model", "x.gguf" }, "serve").code, 0);
@@ -403,7 +427,8 @@ TEST(Main, RunsTheCommandWithItsModel)
     EXPECT_EQ(run_main({ "serve", "--model", "m.gguf" }).code, 3);
     code_of_run = 0;
 
-    namespace fs = std::filesystem; /* the demo and the configurations are found below the folder the program starts in */
+    namespace fs = std::
+        filesystem; /* the demo and the configurations are found below the folder the program starts in */
     const fs::path old = fs::current_path(), folder = testing::TempDir() + "weir_cli_root";
     fs::create_directories(folder / "configs");
     std::ofstream(folder / "configs/mine.toml") << "[server]\nport = 7\n";

@@ -15,7 +15,8 @@ std::string text_of(int seed, size_t n)
 {
     std::string text;
     for (int i = 0; text.size() < n; i++)
-        text += "Item " + std::to_string(seed) + " holds " + std::to_string((seed * 7919 + i * 104729) % 997) + ". ";
+        text += "Item " + std::to_string(seed) + " holds " +
+                std::to_string((seed * 7919 + i * 104729) % 997) + ". ";
     return text.substr(0, n);
 }
 
@@ -25,7 +26,8 @@ std::string field(const std::string &json, const std::string &name)
     if (at == std::string::npos) return "none";
     at += name.size() + 3;
     at += json[at] == ' ';
-    return json.substr(at, json[at] == '[' ? json.find(']', at) - at + 1 : json.find_first_of(",}", at) - at);
+    return json.substr(at, json[at] == '[' ? json.find(']', at) - at + 1
+                                           : json.find_first_of(",}", at) - at);
 }
 
 class DbCoda : public testing::Test {
@@ -35,10 +37,12 @@ class DbCoda : public testing::Test {
         settings_.clear();
         support::write_coda_text(folder_, pattern, &settings_);
     }
-    std::vector<std::string> words(std::vector<std::string> first, const std::vector<std::string> &more) const
+    std::vector<std::string> words(std::vector<std::string>        first,
+                                   const std::vector<std::string> &more) const
     {
-        first.insert(first.end(), { "--model", folder_.path(), "--arch-dir", folder_ / "archs", "--memory", "1GiB", "--context", "512",
-                                    "--activations", "f32" });
+        first.insert(first.end(),
+                     { "--model", folder_.path(), "--arch-dir", folder_ / "archs", "--memory",
+                       "1GiB", "--context", "512", "--activations", "f32" });
         first.insert(first.end(), more.begin(), more.end());
         return first;
     }
@@ -46,15 +50,19 @@ class DbCoda : public testing::Test {
     {
         return run(words({ "db", command, "--dir", folder_ / "base" }, more));
     }
-    Outcome list() const { return run({ "db", "list", "--dir", folder_ / "base", "--json", "--metadata" }); }
+    Outcome list() const
+    {
+        return run({ "db", "list", "--dir", folder_ / "base", "--json", "--metadata" });
+    }
     Outcome ask(const std::string &state) const
     {
-        return db("query", { "--question", "What is 7?", "--state", state, "--temperature", "0", "-n", "12", "--json" });
+        return db("query", { "--question", "What is 7?", "--state", state, "--temperature", "0",
+                             "-n", "12", "--json" });
     }
     Outcome cold(const std::string &text) const
     {
-        return run(
-            words({ "generate" }, { "--temperature", "0", "-n", "12", "--json", "--prompt", text + "\n\nQuestion: What is 7?\nAnswer:" }));
+        return run(words({ "generate" }, { "--temperature", "0", "-n", "12", "--json", "--prompt",
+                                           text + "\n\nQuestion: What is 7?\nAnswer:" }));
     }
     void fill(const std::vector<std::string> &create = {}) const
     {
@@ -88,7 +96,9 @@ TEST_F(DbCoda, ADocumentOfAnyLengthGoesOnAsIfItWereReadAgain)
         EXPECT_EQ(field(a.out, "cached_tokens"), "128");
         EXPECT_EQ(field(b.out, "cached_tokens"), "288");
         EXPECT_EQ(field(a.out, "state_exact"), "true");
-        EXPECT_EQ(db("ingest", { "--label", "A", "--prompt", text_of(1, 150) }).out.find("there already: a: 150 tokens"), 0u);
+        EXPECT_EQ(db("ingest", { "--label", "A", "--prompt", text_of(1, 150) })
+                      .out.find("there already: a: 150 tokens"),
+                  0u);
         const Outcome o = db("ingest", { "--label", "short", "--prompt", text_of(3, 20) });
         EXPECT_EQ(o.code, 1);
         EXPECT_SAYS(o.err, "nothing to keep of 20 tokens");
@@ -104,7 +114,8 @@ TEST_F(DbCoda, StatesHaveOneSizeAndFewerBitsMakeThemSmaller)
         const bool is_exact = std::string(form) == "exact";
         std::filesystem::remove_all(folder_ / "base");
         fill({ "--states", form });
-        const size_t short_one = std::filesystem::file_size(file_of("a")), long_one = std::filesystem::file_size(file_of("b"));
+        const size_t short_one = std::filesystem::file_size(file_of("a")),
+                     long_one = std::filesystem::file_size(file_of("b"));
         EXPECT_EQ(short_one, long_one) << "tokens of both fit one block of the file";
         sizes[is_exact ? 0 : form[3] == '8' ? 1 : 2] = short_one;
         const Outcome o = ask("b");
@@ -127,7 +138,8 @@ TEST_F(DbCoda, TwoStatesBecomeOne)
     for (const char *const form : { "exact", "int8" }) {
         std::filesystem::remove_all(folder_ / "base");
         fill({ "--states", form });
-        Outcome o = db("merge", { "--earlier", "a", "--later", "b", "--label", "Both", "--metadata", "{\"kind\": 1}", "--json" });
+        Outcome o = db("merge", { "--earlier", "a", "--later", "b", "--label", "Both", "--metadata",
+                                  "{\"kind\": 1}", "--json" });
         ASSERT_EQ(o.code, 0) << o.err;
         EXPECT_EQ(field(o.out, "name"), "\"both\"");
         EXPECT_EQ(field(o.out, "tokens"), "300");
@@ -161,7 +173,8 @@ TEST_F(DbCoda, WhatCannotBeIsRefusedWithTheReason)
     o = db("merge", { "--earlier", "a", "--later", "c", "--label", "x" });
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.err, "no state c");
-    o = db("merge", { "--earlier", "a", "--later", "b", "--label", "x", "--metadata", "{\"x\": \"" + std::string(1000, 'y') + "\"}" });
+    o = db("merge", { "--earlier", "a", "--later", "b", "--label", "x", "--metadata",
+                      "{\"x\": \"" + std::string(1000, 'y') + "\"}" });
     EXPECT_EQ(o.code, 2);
     EXPECT_SAYS(o.err, "at most 1024");
     o = db("create", { "--states", "int2" });
@@ -174,7 +187,9 @@ TEST_F(DbCoda, WhatCannotBeIsRefusedWithTheReason)
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.err, "state of a database");
     /* Damage is found before anything is merged or asked, and leaves nothing behind. */
-    std::ofstream(file_of("a"), std::ios::binary | std::ios::in | std::ios::out).seekp(3 * 4096 + 100) << "damage";
+    std::ofstream(file_of("a"), std::ios::binary | std::ios::in | std::ios::out)
+            .seekp(3 * 4096 + 100)
+        << "damage";
     o = ask("a");
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.err, "checksum");
@@ -190,7 +205,8 @@ TEST_F(DbCoda, WhatCannotBeIsRefusedWithTheReason)
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.err, "attend to all rows of a text");
     EXPECT_EQ(file_of("x"), "");
-    o = run({ "db", "create", "--dir", folder_ / "other", "--model", "models/weir-demo", "--memory", "1GiB", "--states", "int4" });
+    o = run({ "db", "create", "--dir", folder_ / "other", "--model", "models/weir-demo", "--memory",
+              "1GiB", "--states", "int4" });
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.err, "no layer of this model");
 }

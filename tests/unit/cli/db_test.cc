@@ -13,8 +13,10 @@ using program::Outcome;
 using program::run;
 
 const std::string demo = "models/weir-demo";
-const std::string weirs = "A weir is a low dam across a river. It raises the water upstream and lets it flow over the top.";
-const std::string bread = "To bake bread, mix flour, water, salt and yeast. Let the dough rise for two hours, then bake it in a hot oven.";
+const std::string weirs = "A weir is a low dam across a river. It raises the water upstream and "
+                          "lets it flow over the top.";
+const std::string bread = "To bake bread, mix flour, water, salt and yeast. Let the dough rise for "
+                          "two hours, then bake it in a hot oven.";
 
 /* What stands behind a name in JSON, up to the next comma, bracket or brace. */
 std::string field(const std::string &json, const std::string &name)
@@ -22,20 +24,23 @@ std::string field(const std::string &json, const std::string &name)
     const size_t at = json.find("\"" + name + "\":");
     if (at == std::string::npos) return "none";
     const size_t from = at + name.size() + 3;
-    return json.substr(from, json[from] == '[' ? json.find(']', from) - from + 1 : json.find_first_of(",}", from) - from);
+    return json.substr(from, json[from] == '[' ? json.find(']', from) - from + 1
+                                               : json.find_first_of(",}", from) - from);
 }
 
 class Db : public testing::Test {
   protected:
     void SetUp() override
     {
-        folder_ = testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
+        folder_ = testing::TempDir() + "/" +
+                  testing::UnitTest::GetInstance()->current_test_info()->name();
         std::filesystem::remove_all(folder_);
         std::filesystem::create_directories(folder_);
         dir_ = folder_ + "/base";
     }
     void    TearDown() override { std::filesystem::remove_all(folder_); }
-    Outcome db(const std::string &command, std::vector<std::string> more = {}, const std::string &model = demo)
+    Outcome db(const std::string &command, std::vector<std::string> more = {},
+               const std::string &model = demo)
     {
         std::vector<std::string> words = { "db", command, "--dir", dir_ };
         if (command != "list" && command != "delete")
@@ -66,7 +71,10 @@ TEST_F(Db, AnswersFromAStateAreThoseOfAColdRun)
     Outcome o = db("ingest", { "--label", "Weirs", "--prompt", weirs });
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_SAYS(o.out, "added weirs: ");
-    ASSERT_EQ(db("ingest", { "--label", "Bread", "--prompt", bread, "--metadata", "{\"kind\": \"recipe\"}" }).code, 0);
+    ASSERT_EQ(db("ingest",
+                 { "--label", "Bread", "--prompt", bread, "--metadata", "{\"kind\": \"recipe\"}" })
+                  .code,
+              0);
     const auto before = files();
     EXPECT_EQ(before.size(), 4u);
     for (int i = 0; i < 2; i++) { /* a question leaves no trace in the state */
@@ -75,8 +83,9 @@ TEST_F(Db, AnswersFromAStateAreThoseOfAColdRun)
         ASSERT_EQ(o.code, 0) << o.err;
         EXPECT_EQ(field(o.out, "state"), "\"bread\"");
         EXPECT_EQ(field(o.out, "similarity"), "none");
-        const Outcome cold = run({ "generate", "--model", demo, "--memory", "1GiB", "--context", "512", "--temperature", "0", "-n", "12",
-                                   "--json", "--prompt", bread + "\n\nQuestion: How long?\nAnswer:" });
+        const Outcome cold = run({ "generate", "--model", demo, "--memory", "1GiB", "--context",
+                                   "512", "--temperature", "0", "-n", "12", "--json", "--prompt",
+                                   bread + "\n\nQuestion: How long?\nAnswer:" });
         ASSERT_EQ(cold.code, 0) << cold.err;
         EXPECT_EQ(field(o.out, "tokens"), field(cold.out, "tokens"));
         EXPECT_GT(atoi(field(o.out, "cached_tokens").c_str()), 30);
@@ -85,7 +94,9 @@ TEST_F(Db, AnswersFromAStateAreThoseOfAColdRun)
     /* The document's own words are nearest to it. */
     o = db("query", { "--question", bread, "--nearest", "5", "--json" });
     ASSERT_EQ(o.code, 0) << o.err;
-    EXPECT_EQ(o.out.find("{\"state\": \"bread\", \"similarity\": 1.000000}\n{\"state\": \"weirs\""), 0u) << o.out;
+    EXPECT_EQ(o.out.find("{\"state\": \"bread\", \"similarity\": 1.000000}\n{\"state\": \"weirs\""),
+              0u)
+        << o.out;
     o = db("query", { "--question", weirs, "--plain", "-n", "3", "--json" });
     EXPECT_EQ(field(o.out, "state"), "\"weirs\"") << o.err;
     o = db("query", { "--question", "Where?", "-n", "3" });
@@ -147,9 +158,10 @@ TEST_F(Db, ManyDocumentsGoOnWhereTheyWere)
     };
     Outcome o = db("ingest", { "--documents", put("first", line("Weirs", weirs)) });
     ASSERT_EQ(o.code, 0) << o.err;
-    o = db("ingest",
-           { "--documents", put("all", line("Weirs", weirs) + "\n" + line(" ", "x") + "no json\n" + R"({"label": 1, "text": "x"})" + "\n" +
-                                           line("long", std::string(4000, 'x')) + line("Weirs", bread)) });
+    o = db("ingest", { "--documents", put("all", line("Weirs", weirs) + "\n" + line(" ", "x") +
+                                                     "no json\n" + R"({"label": 1, "text": "x"})" +
+                                                     "\n" + line("long", std::string(4000, 'x')) +
+                                                     line("Weirs", bread)) });
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.out, "there already: weirs: ");
     EXPECT_SAYS(o.out, "added weirs-2: ");
@@ -207,7 +219,8 @@ TEST_F(Db, WhatCannotBeIsRefusedWithTheReason)
     o = db("ingest", { "--label", "x", "--tokens", "1,2,3" }, "tests/golden/models/tq");
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.err, "another model");
-    std::ofstream(dir_ + "/x.1.session", std::ios::binary | std::ios::in | std::ios::out).seekp(300) << "damage";
+    std::ofstream(dir_ + "/x.1.session", std::ios::binary | std::ios::in | std::ios::out).seekp(300)
+        << "damage";
     o = db("query", { "--question", "x", "--state", "x" });
     EXPECT_EQ(o.code, 1);
     EXPECT_SAYS(o.err, "checksum");

@@ -14,7 +14,8 @@ struct Json {
     explicit Json(const std::string &text)
     {
         weir_error error = {};
-        EXPECT_EQ(weir_json_parse(&root, text.data(), text.size(), "json", 16, &error), WEIR_OK) << error.text;
+        EXPECT_EQ(weir_json_parse(&root, text.data(), text.size(), "json", 16, &error), WEIR_OK)
+            << error.text;
     }
     Json(const Json &) = delete;
     Json &operator=(const Json &) = delete;

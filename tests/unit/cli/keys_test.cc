@@ -32,8 +32,10 @@ class Keys : public testing::Test {
     weir_status read_file(const std::string &text)
     {
         const std::string path = std::string(getenv("TEST_TMPDIR")) + "/keys";
-        EXPECT_EQ(WEIR_OK, weir_file_write_private(path.c_str(), text.data(), text.size(), &error_)) << error_.text;
-        snprintf(config_->server.api_key_file, sizeof config_->server.api_key_file, "%s", path.c_str());
+        EXPECT_EQ(WEIR_OK, weir_file_write_private(path.c_str(), text.data(), text.size(), &error_))
+            << error_.text;
+        snprintf(config_->server.api_key_file, sizeof config_->server.api_key_file, "%s",
+                 path.c_str());
         weir_keys_free(&keys_);
         return weir_keys_read(&keys_, config_.get(), &error_);
     }
@@ -60,7 +62,8 @@ TEST_F(Keys, AFileWithoutAKeyOrWithTooManyIsRefused)
     EXPECT_EQ(WEIR_OK, read_file(many)) << error_.text;
     EXPECT_EQ(WEIR_ECONFIG, read_file(many + "one more\n"));
     EXPECT_NE(nullptr, strstr(error_.text, "more than 64 keys")) << error_.text;
-    snprintf(config_->server.api_key_file, sizeof config_->server.api_key_file, "%s/none", getenv("TEST_TMPDIR"));
+    snprintf(config_->server.api_key_file, sizeof config_->server.api_key_file, "%s/none",
+             getenv("TEST_TMPDIR"));
     EXPECT_EQ(WEIR_ENOTFOUND, weir_keys_read(&keys_, config_.get(), &error_));
 }
 

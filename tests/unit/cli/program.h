@@ -9,7 +9,8 @@
 
 #include "engine/cli/command.h"
 
-#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
+#define EXPECT_SAYS(text, part)                                                                    \
+    EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
 
 namespace program {
 
@@ -43,7 +44,8 @@ class Folder : public testing::Test {
   protected:
     void SetUp() override
     {
-        folder_ = testing::TempDir() + "/" + testing::UnitTest::GetInstance()->current_test_info()->name();
+        folder_ = testing::TempDir() + "/" +
+                  testing::UnitTest::GetInstance()->current_test_info()->name();
         std::filesystem::remove_all(folder_);
         std::filesystem::create_directories(folder_);
     }

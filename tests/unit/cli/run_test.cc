@@ -42,7 +42,8 @@ class Piped {
         close(ends[0]);
         writer_ = std::thread([text, fd = ends[1]] {
             for (size_t at = 0; at < text.size();) {
-                const ssize_t n = write(fd, text.data() + at, std::min<size_t>(text.size() - at, 5000));
+                const ssize_t n =
+                    write(fd, text.data() + at, std::min<size_t>(text.size() - at, 5000));
                 if (n <= 0) break;
                 at += static_cast<size_t>(n);
             }
@@ -100,11 +101,12 @@ TEST_F(Commands, MessagesComeFromFilesAndPipes)
 
 TEST_F(Commands, GenerateReadsStandardInput)
 {
-    const Outcome file =
-        run({ "generate", "--model", demo, "--messages", put("m.json", messages), "--max-tokens", "4", "--temperature", "0" });
+    const Outcome file = run({ "generate", "--model", demo, "--messages", put("m.json", messages),
+                               "--max-tokens", "4", "--temperature", "0" });
     ASSERT_EQ(file.code, 0) << file.err;
     const Piped   input(messages);
-    const Outcome piped = run({ "generate", "--model", demo, "--messages", "-", "--max-tokens", "4", "--temperature", "0" });
+    const Outcome piped = run({ "generate", "--model", demo, "--messages", "-", "--max-tokens", "4",
+                                "--temperature", "0" });
     EXPECT_EQ(piped.code, 0) << piped.err;
     EXPECT_EQ(piped.out, file.out);
 }
@@ -206,13 +208,13 @@ TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
     for (int i = 0; i < 200; i++) text += "One two three " + std::to_string(i) + ". ";
     const std::string file = put("t", text);
     const auto        measure = [&](const char *formats) {
-        return run(
-            { "eval", "kv-quality", "--model", demo, "--text", file, "--window", "128", "--limit", "2", "--json", "--formats", formats });
+        return run({ "eval", "kv-quality", "--model", demo, "--text", file, "--window", "128",
+                     "--limit", "2", "--json", "--formats", formats });
     };
     const Outcome o = measure("f32,f16,int8/kivi4,turbo2");
     ASSERT_EQ(o.code, 0) << o.err;
-    for (const char *part :
-         { "\"scored\": 254", "\"kl_mean\": 0.0", "\"format\": \"int8/kivi4\"", "\"bytes_per_token\": 1024", "\"v_format\": \"turbo2\"" })
+    for (const char *part : { "\"scored\": 254", "\"kl_mean\": 0.0", "\"format\": \"int8/kivi4\"",
+                              "\"bytes_per_token\": 1024", "\"v_format\": \"turbo2\"" })
         EXPECT_SAYS(o.out, part);
     EXPECT_EQ(measure("q8").code, 2);
     EXPECT_EQ(measure("q8_0,").code, 2);
@@ -222,11 +224,16 @@ TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
 // The rows of the depth are noise that went the way of computed ones: coded, counted, some of them on the disk, and attention reads them.
 TEST_F(Commands, BenchDecodesAtADepthThatNobodyComputed)
 {
-    const auto bench = [&](const char *format, const char *depth, const char *memory, std::vector<std::string> more) {
-        std::vector<std::string> words = { "bench", "--model", demo, "--depth", depth, "--gen", "4", "--repeat", "1", "--synthetic-kv" };
-        words.insert(words.end(), { "--set", "kernels.threads=1", "--set", std::string("kv.format=") + format });
+    const auto bench = [&](const char *format, const char *depth, const char *memory,
+                           std::vector<std::string> more) {
+        std::vector<std::string> words = { "bench", "--model",       demo, "--depth",
+                                           depth,   "--gen",         "4",  "--repeat",
+                                           "1",     "--synthetic-kv" };
+        words.insert(words.end(),
+                     { "--set", "kernels.threads=1", "--set", std::string("kv.format=") + format });
         if (memory != nullptr)
-            words.insert(words.end(), { "--set", "memory.disk=64MiB", "--set", "memory.disk_dir=" + folder_, "--set", memory });
+            words.insert(words.end(), { "--set", "memory.disk=64MiB", "--set",
+                                        "memory.disk_dir=" + folder_, "--set", memory });
         words.insert(words.end(), more.begin(), more.end());
         return run(words);
     };
@@ -239,12 +246,16 @@ TEST_F(Commands, BenchDecodesAtADepthThatNobodyComputed)
         /* How much the rest takes differs with the instruction set: what is left for KV pages shall be half of them. */
         const Outcome roomy = bench(format, "16000", "memory.host=96MiB", { "--json" });
         ASSERT_EQ(roomy.code, 0) << roomy.err;
-        const double  rest = number(roomy.out, "memory_peak_bytes") - number(roomy.out, "kv_pool_bytes");
+        const double rest =
+            number(roomy.out, "memory_peak_bytes") - number(roomy.out, "kv_pool_bytes");
         const auto    host = std::to_string((int64_t)(rest + number(roomy.out, "kv_bytes") / 2));
-        const Outcome tiered = bench(format, "16000", ("memory.host=" + host + "B").c_str(), { "--json" });
+        const Outcome tiered =
+            bench(format, "16000", ("memory.host=" + host + "B").c_str(), { "--json" });
         ASSERT_EQ(tiered.code, 0) << tiered.err;
         EXPECT_GT(number(tiered.out, "disk_bytes_per_decoded_token"), 1e6) << tiered.out;
-        EXPECT_LT(number(tiered.out, "disk_bytes_per_decoded_token"), number(tiered.out, "kv_bytes") * 1.2) << tiered.out;
+        EXPECT_LT(number(tiered.out, "disk_bytes_per_decoded_token"),
+                  number(tiered.out, "kv_bytes") * 1.2)
+            << tiered.out;
         EXPECT_GT(number(tiered.out, "disk_gb_per_second"), 0) << tiered.out;
         EXPECT_GT(number(tiered.out, "disk_share"), 0) << tiered.out;
         EXPECT_GT(number(tiered.out, "memory_peak_bytes"), 0);
@@ -261,15 +272,19 @@ TEST_F(Commands, KvQualityCountsAnswersToo)
     std::string text, items;
     for (int i = 0; i < 100; i++) text += "One two three " + std::to_string(i) + ". ";
     for (const char *const what : { "red house", "old bridge", "black boat", "last harbour" }) {
-        const std::string fact = std::string("The number of the ") + what + " is 48" + std::to_string(items.size() % 90 + 10) + ".";
+        const std::string fact = std::string("The number of the ") + what + " is 48" +
+                                 std::to_string(items.size() % 90 + 10) + ".";
         items += R"({"context": "It was late when they came home. )" + fact +
-                 R"( Nobody spoke.", "questions": [["What is the number of the )" + what + R"(?", ")" +
-                 (items.empty() ? "Nobody knows." : fact) + "\"]]}\n";
+                 R"( Nobody spoke.", "questions": [["What is the number of the )" + what +
+                 R"(?", ")" + (items.empty() ? "Nobody knows." : fact) + "\"]]}\n";
     }
-    const std::string file = put("t", text), facts = put("facts.jsonl", items), more_facts = put("more.facts.jsonl", items);
-    const auto        measure = [&](const std::string &list, std::vector<std::string> more) {
-        std::vector<std::string> words = { "eval", "kv-quality", "--model", demo, "--text", file, "--window", "64", "--limit", "1" };
-        words.insert(words.end(), { "--formats", "f16,turbo2", "--item-limit", "3", "--items", list });
+    const std::string file = put("t", text), facts = put("facts.jsonl", items),
+                      more_facts = put("more.facts.jsonl", items);
+    const auto measure = [&](const std::string &list, std::vector<std::string> more) {
+        std::vector<std::string> words = { "eval", "kv-quality", "--model", demo,      "--text",
+                                           file,   "--window",   "64",      "--limit", "1" };
+        words.insert(words.end(),
+                     { "--formats", "f16,turbo2", "--item-limit", "3", "--items", list });
         words.insert(words.end(), more.begin(), more.end());
         return run(words);
     };
@@ -277,13 +292,15 @@ TEST_F(Commands, KvQualityCountsAnswersToo)
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_SAYS(o.out, "\"file\": \"more.facts.jsonl\"");
     for (const char *format : { "f16", "turbo2" }) {
-        const Outcome alone = run({ "eval", "retrieval", "--model", demo, "--items", facts, "--limit", "3", "--json", "--set",
-                                    std::string("kv.format=") + format });
+        const Outcome alone =
+            run({ "eval", "retrieval", "--model", demo, "--items", facts, "--limit", "3", "--json",
+                  "--set", std::string("kv.format=") + format });
         ASSERT_EQ(alone.code, 0) << alone.err;
         const std::string row = o.out.substr(o.out.find(std::string("\"format\": \"") + format));
         EXPECT_EQ(number(row, "items"), 3) << row;
         EXPECT_EQ(number(row, "right"), number(alone.out, "right")) << format << ": " << o.out;
-        if (strcmp(format, "f16") == 0) EXPECT_EQ(number(row, "right"), 2) << "all but the one that nobody knows";
+        if (strcmp(format, "f16") == 0)
+            EXPECT_EQ(number(row, "right"), 2) << "all but the one that nobody knows";
     }
     const Outcome table = measure(facts, {});
     ASSERT_EQ(table.code, 0) << table.err;
@@ -299,9 +316,12 @@ TEST_F(Commands, EvaluationsReadStandardInput)
     for (int i = 0; i < 2000; i++) text += "One two three " + std::to_string(i) + ". ";
     {
         const Piped   input(text);
-        const Outcome piped = run({ "eval", "perplexity", "--model", demo, "--text", "/dev/stdin", "--window", "64" });
+        const Outcome piped = run(
+            { "eval", "perplexity", "--model", demo, "--text", "/dev/stdin", "--window", "64" });
         EXPECT_EQ(piped.code, 0) << piped.err;
-        EXPECT_EQ(piped.out, run({ "eval", "perplexity", "--model", demo, "--text", put("t", text), "--window", "64" }).out);
+        EXPECT_EQ(piped.out, run({ "eval", "perplexity", "--model", demo, "--text", put("t", text),
+                                   "--window", "64" })
+                                 .out);
     }
     const Piped   input("{\"none\": 1}\n");
     const Outcome items = run({ "eval", "retrieval", "--model", demo, "--items", "-" });
@@ -324,7 +344,8 @@ TEST_F(Commands, InputIsBounded)
     EXPECT_SAYS(error.text, "/dev/zero: more than 1048576 bytes");
     weir_buffer_free(&text);
     EXPECT_EQ(weir_file_read_input(&text, folder_.c_str(), 1 << 20, &error), WEIR_EIO);
-    EXPECT_EQ(weir_file_read_input(&text, (folder_ + "/none").c_str(), 1 << 20, &error), WEIR_ENOTFOUND);
+    EXPECT_EQ(weir_file_read_input(&text, (folder_ + "/none").c_str(), 1 << 20, &error),
+              WEIR_ENOTFOUND);
     weir_buffer_free(&text);
     const Outcome endless = run({ "render", "--model", demo, "--messages", "/dev/zero" });
     EXPECT_EQ(endless.code, 1);
@@ -334,13 +355,19 @@ TEST_F(Commands, InputIsBounded)
 TEST_F(Commands, ABadTemplateStopsOnlyChats)
 {
     const std::string model = with_template("{% frobnicate messages %}");
-    const Outcome     generate = run({ "generate", "--model", model, "--prompt", "One", "--max-tokens", "2", "--temperature", "0" });
+    const Outcome generate = run({ "generate", "--model", model, "--prompt", "One", "--max-tokens",
+                                   "2", "--temperature", "0" });
     EXPECT_EQ(generate.code, 0) << generate.err;
     EXPECT_SAYS(generate.err, "warning: ");
     EXPECT_SAYS(generate.err, "frobnicate");
     EXPECT_EQ(generate.err.find("frobnicate"), generate.err.rfind("frobnicate")) << generate.err;
-    EXPECT_EQ(generate.out, run({ "generate", "--model", demo, "--prompt", "One", "--max-tokens", "2", "--temperature", "0" }).out);
-    EXPECT_EQ(run({ "logits", "--model", model, "--tokens", "1,2", "--out", folder_ + "/l.safetensors" }).code, 0);
+    EXPECT_EQ(generate.out, run({ "generate", "--model", demo, "--prompt", "One", "--max-tokens",
+                                  "2", "--temperature", "0" })
+                                .out);
+    EXPECT_EQ(
+        run({ "logits", "--model", model, "--tokens", "1,2", "--out", folder_ + "/l.safetensors" })
+            .code,
+        0);
     {
         const Piped   input("One\n");
         const Outcome tokenize = run({ "tokenize", "--model", model });
@@ -348,9 +375,10 @@ TEST_F(Commands, ABadTemplateStopsOnlyChats)
         EXPECT_SAYS(tokenize.out, "\"One\"");
     }
     const std::string file = put("m.json", messages);
-    for (const std::vector<std::string> &words : { std::vector<std::string>{ "render", "--model", model, "--messages", file },
-                                                   std::vector<std::string>{ "generate", "--model", model, "--messages", file },
-                                                   std::vector<std::string>{ "chat", "--model", model } }) {
+    for (const std::vector<std::string> &words :
+         { std::vector<std::string>{ "render", "--model", model, "--messages", file },
+           std::vector<std::string>{ "generate", "--model", model, "--messages", file },
+           std::vector<std::string>{ "chat", "--model", model } }) {
         const Outcome refused = run(words);
         EXPECT_EQ(refused.code, 1) << words[0];
         EXPECT_EQ(refused.out, "") << words[0];
@@ -365,9 +393,11 @@ TEST_F(Commands, PlanRefusesABadRopeScaling)
     std::stringstream config;
     config << std::ifstream(demo + "/config.json").rdbuf();
     std::string text = config.str();
-    text.insert(text.find('{') + 1, "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0},");
+    text.insert(text.find('{') + 1,
+                "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 0},");
     const size_t parameters = text.find("\"rope_parameters\"");
-    if (parameters != std::string::npos) text.replace(parameters, strlen("\"rope_parameters\""), "\"rope_numbers\"");
+    if (parameters != std::string::npos)
+        text.replace(parameters, strlen("\"rope_parameters\""), "\"rope_numbers\"");
     std::filesystem::remove(model + "/config.json");
     std::ofstream(model + "/config.json") << text;
     const Outcome plan = run({ "serve", "--plan", "--model", model });
@@ -378,13 +408,16 @@ TEST_F(Commands, PlanRefusesABadRopeScaling)
 
 TEST(Prompt, ATextFromAFileIsTheSameAsOneGivenByHand)
 {
-    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/prompt.txt", text = "The harbour\n\"quoted\" \xc3\xa9t\xc3\xa9";
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/prompt.txt",
+                      text = "The harbour\n\"quoted\" \xc3\xa9t\xc3\xa9";
     std::ofstream(path) << text;
     const auto answer = [](const std::string &option, const std::string &value) {
-        return run({ "generate", "--model", demo, "--context", "256", option, value, "--json", "--temperature", "0", "--max-tokens", "8" });
+        return run({ "generate", "--model", demo, "--context", "256", option, value, "--json",
+                     "--temperature", "0", "--max-tokens", "8" });
     };
     const auto    tokens_of = [](const Outcome &o) { return o.out.substr(0, o.out.find(']')); };
-    const Outcome given = answer("--prompt", text), file = answer("--file", path), absent = answer("--file", path + ".none");
+    const Outcome given = answer("--prompt", text), file = answer("--file", path),
+                  absent = answer("--file", path + ".none");
     ASSERT_EQ(given.code, 0) << given.err;
     EXPECT_EQ(tokens_of(file), tokens_of(given)) << file.err;
     {
@@ -406,14 +439,18 @@ TEST(Session, ATextIsSavedContinuedListedAndDeleted)
         words.insert(words.end(), common.begin(), common.end());
         return run(words);
     };
-    const Outcome saved = with({ "session", "save", "--dir", folder, "--name", "talk", "--tokens", list });
+    const Outcome saved =
+        with({ "session", "save", "--dir", folder, "--name", "talk", "--tokens", list });
     EXPECT_EQ(saved.code, 0) << saved.err;
     EXPECT_SAYS(saved.out, "saved talk: 100 tokens");
-    EXPECT_SAYS(with({ "session", "restore", "--dir", folder, "--name", "talk" }).out, "restored talk: 100 tokens");
+    EXPECT_SAYS(with({ "session", "restore", "--dir", folder, "--name", "talk" }).out,
+                "restored talk: 100 tokens");
     EXPECT_EQ(with({ "session", "restore", "--dir", folder, "--name", "none" }).code, 1);
-    const std::vector<std::string> generate = { "generate", "--tokens", list + ",5", "--json", "--temperature", "0", "--max-tokens", "8" };
-    const Outcome                  cold = with(generate);
-    auto                           warm_words = generate;
+    const std::vector<std::string> generate = {
+        "generate", "--tokens", list + ",5", "--json", "--temperature", "0", "--max-tokens", "8"
+    };
+    const Outcome cold = with(generate);
+    auto          warm_words = generate;
     warm_words.insert(warm_words.end(), { "--session", "talk", "--set", "sessions.dir=" + folder });
     const Outcome warm = with(warm_words);
     EXPECT_EQ(warm.code, 0) << warm.err;
@@ -421,7 +458,8 @@ TEST(Session, ATextIsSavedContinuedListedAndDeleted)
     EXPECT_SAYS(warm.out, "\"cached_tokens\":100");
     EXPECT_EQ(warm.out.substr(0, warm.out.find(']')), cold.out.substr(0, cold.out.find(']')));
     EXPECT_SAYS(run({ "session", "list", "--dir", folder }).out, "talk");
-    EXPECT_SAYS(run({ "session", "list", "--dir", folder, "--json" }).out, "{\"name\": \"talk\", \"tokens\": 108,");
+    EXPECT_SAYS(run({ "session", "list", "--dir", folder, "--json" }).out,
+                "{\"name\": \"talk\", \"tokens\": 108,");
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "talk" }).code, 0);
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "talk" }).code, 1);
     EXPECT_EQ(run({ "session", "delete", "--dir", folder, "--name", "../x" }).code, 2);

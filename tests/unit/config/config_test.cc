@@ -17,8 +17,14 @@ struct Config {
     weir_error                   error = {};
     Config() { weir_config_default(value.get()); }
     weir_config *operator->() { return value.get(); }
-    weir_status  parse(const std::string &text) { return weir_config_parse(value.get(), text.data(), text.size(), "c.toml", &error); }
-    weir_status  set(const std::string &text) { return weir_config_set(value.get(), text.c_str(), &error); }
+    weir_status  parse(const std::string &text)
+    {
+        return weir_config_parse(value.get(), text.data(), text.size(), "c.toml", &error);
+    }
+    weir_status set(const std::string &text)
+    {
+        return weir_config_set(value.get(), text.c_str(), &error);
+    }
 };
 
 std::string printed(const weir_config &config)
@@ -30,7 +36,10 @@ std::string printed(const weir_config &config)
     return out;
 }
 
-bool holds(const char *text, const std::string &part) { return std::string(text).find(part) != std::string::npos; }
+bool holds(const char *text, const std::string &part)
+{
+    return std::string(text).find(part) != std::string::npos;
+}
 
 } // namespace
 
@@ -53,10 +62,13 @@ TEST(Config, DefaultsAreThoseOfTheTable)
 TEST(Config, FileSetsEveryType)
 {
     Config c;
-    ASSERT_EQ(c.parse("[model]\npath = 'm.gguf'\n[memory]\nhost = \"6GiB\"\n[sampling]\ntemperature = 0\ntop_p = 0.9\n"
-                      "[server]\nport = 9000\ninsecure = true\nping = '500ms'\nmetrics_compat = 'vllm'\n"
-                      "[kernels.pin]\nmatmul = 'onednn.matmul'\nattention = 'ref.attention'\n[kv]\npolicy.name = 'full'\n"),
-              WEIR_OK)
+    ASSERT_EQ(
+        c.parse("[model]\npath = 'm.gguf'\n[memory]\nhost = \"6GiB\"\n[sampling]\ntemperature = "
+                "0\ntop_p = 0.9\n"
+                "[server]\nport = 9000\ninsecure = true\nping = '500ms'\nmetrics_compat = 'vllm'\n"
+                "[kernels.pin]\nmatmul = 'onednn.matmul'\nattention = "
+                "'ref.attention'\n[kv]\npolicy.name = 'full'\n"),
+        WEIR_OK)
         << c.error.text;
     EXPECT_STREQ(c->model.path, "m.gguf");
     EXPECT_EQ(c->memory.host, int64_t(6) << 30);
@@ -134,12 +146,15 @@ TEST(Config, HostileFilesNameLineColumnAndKey)
     const struct {
         const char *text, *position, *part;
     } cases[] = {
-        { "[server]\nport = 1\nprot = 2\n", "c.toml:3:1: ", "unknown key \"server.prot\"; the nearest is \"server.port\"" },
+        { "[server]\nport = 1\nprot = 2\n",
+          "c.toml:3:1: ", "unknown key \"server.prot\"; the nearest is \"server.port\"" },
         { "[sever]\nport = 1\n", "c.toml:2:1: ", "\"server.port\"" },
         { "max_sequences = 3\n", "c.toml:1:1: ", "\"batch.max_sequences\"" },
         { "[wrong]\n", "c.toml:1:", "unknown key \"wrong\"" },
-        { "[server]\nport = '1'\n", "c.toml:2:1: ", "server.port must be an integer, not a string" },
-        { "[server]\n  port = 1.5\n", "c.toml:2:3: ", "must be an integer, not a number with a fraction" },
+        { "[server]\nport = '1'\n",
+          "c.toml:2:1: ", "server.port must be an integer, not a string" },
+        { "[server]\n  port = 1.5\n",
+          "c.toml:2:3: ", "must be an integer, not a number with a fraction" },
         { "[server]\nport = true\n", "c.toml:2:1: ", "must be an integer, not a boolean" },
         { "[server]\nport = [1]\n", "c.toml:2:1: ", "not an array" },
         { "[server]\nport.x = 1\n", "c.toml:2:", "server.port must be an integer, not a table" },
@@ -165,14 +180,17 @@ TEST(Config, HostileFilesNameLineColumnAndKey)
         { "[sampling]\ntemperature = nan\n", "c.toml:2:1: ", "finite" },
         { "[sampling]\ntemperature = inf\n", "c.toml:2:1: ", "finite" },
         { "[sampling]\ntop_p = 0\n", "c.toml:2:1: ", "between 1e-06 and 1" },
-        { "[kv]\nformat = 'q8'\n",
-          "c.toml:2:1: ", "must be one or two (K/V) of f32, f16, bf16, q8_0, q4_0, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8, turbo2" },
+        { "[kv]\nformat = 'q8'\n", "c.toml:2:1: ",
+          "must be one or two (K/V) of f32, f16, bf16, q8_0, q4_0, int8, fp8_e4m3, fp8_e5m2, "
+          "kivi2, kivi4, kivi8, turbo2" },
         { "[kv]\nformat = 'f32|f16'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
         { "[kv]\nformat = ''\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
         { "[kv]\nformat = 'q8_0/'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
         { "[kv]\nformat = '/q8_0'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
-        { "[kv]\nformat = 'f16/f16/f16'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
-        { "[kv]\nformat = 'one-name-that-is-longer-than-any-there-is/f16'\n", "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
+        { "[kv]\nformat = 'f16/f16/f16'\n",
+          "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
+        { "[kv]\nformat = 'one-name-that-is-longer-than-any-there-is/f16'\n",
+          "c.toml:2:1: ", "must be one or two (K/V) of f32, f16" },
         { "[kv]\nformat = 16\n", "c.toml:2:1: ", "kv.format must be one or two (K/V) of f32, f16" },
         { "[kv]\nwide_layers = -1\n", "c.toml:2:1: ", "between 0 and 4096" },
         { "[kv.policy]\nbudget = -64\n", "c.toml:2:1: ", "kv.policy.budget" },
@@ -180,7 +198,8 @@ TEST(Config, HostileFilesNameLineColumnAndKey)
         { "[model]\npath = \"a\\u0000b\"\n", "c.toml:2:1: ", "control character 0x00" },
         { "[model]\npath = \"a\\nb\"\n", "c.toml:2:1: ", "control character 0x0A" },
         { "[kernels]\npin = 'x'\n", "c.toml:2:1: ", "kernels.pin must be a table" },
-        { "[kernels.pin]\nmatmul = 1\n", "c.toml:2:1: ", "must be a table of op = \"kernel\", not an integer" },
+        { "[kernels.pin]\nmatmul = 1\n",
+          "c.toml:2:1: ", "must be a table of op = \"kernel\", not an integer" },
         { "[kernels.pin]\nMatmul = 'x'\n", "c.toml:2:1: ", "no name of an op" },
         { "[kernels.pin]\nmatmul = ''\n", "c.toml:2:1: ", "no name of a kernel" },
         { "[server]\nport = 1\n[server]\nhost = 'x'\n", "c.toml:3:", "redefine existing table" },
@@ -193,7 +212,8 @@ TEST(Config, HostileFilesNameLineColumnAndKey)
         EXPECT_EQ(printed(*c.value), untouched) << test.text;
         Config same;
         EXPECT_EQ(same.parse(test.text), WEIR_ECONFIG) << test.text;
-        EXPECT_EQ(std::string(same.error.text).rfind(test.position, 0), 0u) << test.text << "-> " << same.error.text;
+        EXPECT_EQ(std::string(same.error.text).rfind(test.position, 0), 0u)
+            << test.text << "-> " << same.error.text;
         EXPECT_TRUE(holds(same.error.text, test.part)) << test.text << "-> " << same.error.text;
     }
 }
@@ -203,8 +223,12 @@ TEST(Config, EveryKvFormatIsAWordOfTheKey)
     Config c;
     for (int k = 0; k < WEIR_KV_FORMAT_COUNT; k++) {
         const std::string name = weir_kv_format_name((weir_kv_format)k);
-        EXPECT_EQ(weir_config_set_key(c.value.get(), "kv.format", name.c_str(), &c.error), WEIR_OK) << c.error.text;
-        EXPECT_EQ(weir_config_set_key(c.value.get(), "kv.wide_format", (name + "/turbo3").c_str(), &c.error), WEIR_OK) << c.error.text;
+        EXPECT_EQ(weir_config_set_key(c.value.get(), "kv.format", name.c_str(), &c.error), WEIR_OK)
+            << c.error.text;
+        EXPECT_EQ(weir_config_set_key(c.value.get(), "kv.wide_format", (name + "/turbo3").c_str(),
+                                      &c.error),
+                  WEIR_OK)
+            << c.error.text;
         EXPECT_EQ(c.value->kv.wide_format, name + "/turbo3");
     }
 }
@@ -212,8 +236,10 @@ TEST(Config, EveryKvFormatIsAWordOfTheKey)
 TEST(Config, LongTextsAreRefused)
 {
     Config c;
-    EXPECT_EQ(c.parse("[model]\npath = '" + std::string(WEIR_CONFIG_TEXT - 1, 'a') + "'\n"), WEIR_OK);
-    EXPECT_EQ(c.parse("[model]\npath = '" + std::string(WEIR_CONFIG_TEXT, 'a') + "'\n"), WEIR_ECONFIG);
+    EXPECT_EQ(c.parse("[model]\npath = '" + std::string(WEIR_CONFIG_TEXT - 1, 'a') + "'\n"),
+              WEIR_OK);
+    EXPECT_EQ(c.parse("[model]\npath = '" + std::string(WEIR_CONFIG_TEXT, 'a') + "'\n"),
+              WEIR_ECONFIG);
     EXPECT_EQ(c.parse(std::string(300, 'k') + " = 1\n"), WEIR_ECONFIG);
     EXPECT_EQ(c.parse("kernels.pin." + std::string(300, 'k') + " = 'a'\n"), WEIR_ECONFIG);
     EXPECT_EQ(c.set(std::string(5000, 'k') + "=1"), WEIR_ECONFIG);
@@ -242,7 +268,8 @@ TEST(Config, SetTakesValuesWithAndWithoutQuotes)
     EXPECT_STREQ(c->model.path, "/a=b c.gguf");
     EXPECT_EQ(c.set("model.path='it\\s'"), WEIR_OK);
     EXPECT_STREQ(c->model.path, "it\\s");
-    EXPECT_EQ(c.set("model.path=/\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80.gguf"), WEIR_OK) << c.error.text;
+    EXPECT_EQ(c.set("model.path=/\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80.gguf"), WEIR_OK)
+        << c.error.text;
     EXPECT_EQ(c.set("model.path="), WEIR_OK);
     EXPECT_STREQ(c->model.path, "");
     EXPECT_EQ(c.set("kernels.pin.matmul=omp.matmul.v3"), WEIR_OK);
@@ -308,8 +335,9 @@ TEST(Config, CheckSeesRelations)
 TEST(Config, PrintedTextReadsBackAndHidesSecrets)
 {
     Config c;
-    for (const char *text : { "model.path=a \"b\" \\c", "memory.host=1536MiB", "server.ping=90s", "sampling.top_p=0.1",
-                              "kernels.pin.rope=ref.rope", "server.read_timeout=1h", "sampling.min_p=1e-5" })
+    for (const char *text :
+         { "model.path=a \"b\" \\c", "memory.host=1536MiB", "server.ping=90s", "sampling.top_p=0.1",
+           "kernels.pin.rope=ref.rope", "server.read_timeout=1h", "sampling.min_p=1e-5" })
         ASSERT_EQ(c.set(text), WEIR_OK) << c.error.text;
     const std::string text = printed(*c.value);
     Config            again;
@@ -332,7 +360,8 @@ TEST(Config, DescriptionIsAFileOfTheDefaults)
     size_t                n_keys = 0;
     const weir_key *const keys = weir_keys(&n_keys);
     for (size_t i = 0; i < n_keys; i++)
-        EXPECT_TRUE(holds(text.data, keys[i].help) || std::string(keys[i].help).size() > 98) << keys[i].path;
+        EXPECT_TRUE(holds(text.data, keys[i].help) || std::string(keys[i].help).size() > 98)
+            << keys[i].path;
     std::string line;
     for (const char *at = text.data; *at != '\0'; at++) {
         if (*at != '\n') {
@@ -357,7 +386,9 @@ TEST(Config, TableIsWellFormed)
         }
         EXPECT_EQ(std::string(keys[i].path).rfind('.'), section.size()) << keys[i].path;
         EXPECT_EQ(std::string(keys[i].path).rfind(section + ".", 0), 0u) << keys[i].path;
-        EXPECT_EQ(keys[i].type == WEIR_KEY_CHOICE || keys[i].type == WEIR_KEY_PAIR, keys[i].allowed[0] != '\0') << keys[i].path;
+        EXPECT_EQ(keys[i].type == WEIR_KEY_CHOICE || keys[i].type == WEIR_KEY_PAIR,
+                  keys[i].allowed[0] != '\0')
+            << keys[i].path;
         EXPECT_STREQ(weir_key_nearest(keys[i].path), keys[i].path);
         const char *member = nullptr;
         EXPECT_EQ(weir_key_find(keys[i].path, &member), &keys[i]);
@@ -367,7 +398,8 @@ TEST(Config, TableIsWellFormed)
 TEST(Config, LoadLooksInTheFolderThenInTheShippedOnes)
 {
     namespace fs = std::filesystem;
-    const fs::path    root = fs::temp_directory_path() / ("weir_config_test." + std::to_string(getpid()));
+    const fs::path root =
+        fs::temp_directory_path() / ("weir_config_test." + std::to_string(getpid()));
     const std::string caller = root / "caller", shipped = root / "shipped";
     fs::create_directories(caller);
     fs::create_directories(shipped + "/folder.toml");
@@ -379,7 +411,9 @@ TEST(Config, LoadLooksInTheFolderThenInTheShippedOnes)
     const char              *folders[] = { shipped.c_str() };
     const weir_config_search search = { caller.c_str(), folders, 1 };
     Config                   c;
-    const auto load = [&](const std::string &name) { return weir_config_load(c.value.get(), name.c_str(), &search, &c.error); };
+    const auto               load = [&](const std::string &name) {
+        return weir_config_load(c.value.get(), name.c_str(), &search, &c.error);
+    };
     EXPECT_EQ(load("a"), WEIR_OK) << c.error.text;
     EXPECT_EQ(c->server.port, 1);
     EXPECT_EQ(load("b.toml"), WEIR_OK) << c.error.text;
@@ -405,12 +439,15 @@ TEST(Config, ShippedFilesLoad)
     for (const auto &entry : std::filesystem::directory_iterator("configs")) {
         if (entry.path().extension() != ".toml") continue;
         Config c;
-        EXPECT_EQ(weir_config_load(c.value.get(), entry.path().c_str(), &search, &c.error), WEIR_OK) << c.error.text;
+        EXPECT_EQ(weir_config_load(c.value.get(), entry.path().c_str(), &search, &c.error), WEIR_OK)
+            << c.error.text;
         EXPECT_EQ(weir_config_check(c.value.get(), &c.error), WEIR_OK) << c.error.text;
         n++;
     }
     EXPECT_GT(n, 0u);
     Config c;
-    ASSERT_EQ(weir_config_load(c.value.get(), "configs/qwen35", &search, &c.error), WEIR_OK) << c.error.text;
-    EXPECT_EQ(printed(*c.value), printed(*Config().value)); /* the default run is the default configuration */
+    ASSERT_EQ(weir_config_load(c.value.get(), "configs/qwen35", &search, &c.error), WEIR_OK)
+        << c.error.text;
+    EXPECT_EQ(printed(*c.value),
+              printed(*Config().value)); /* the default run is the default configuration */
 }

@@ -16,7 +16,10 @@ struct Document {
     }
     ~Document() { weir_toml_close(toml); }
     Document(const Document &) = delete;
-    const weir_toml_node *get(const char *key) const { return weir_toml_get(weir_toml_root(toml), key); }
+    const weir_toml_node *get(const char *key) const
+    {
+        return weir_toml_get(weir_toml_root(toml), key);
+    }
 };
 
 std::string repeat(const std::string &text, size_t n)
@@ -59,7 +62,8 @@ TEST(Toml, TypesAndValues)
 
 TEST(Toml, MembersComeInFileOrderWithPositions)
 {
-    Document d("zebra = 1\n[middle]\nbeta = 1\nalpha.deep = 2\n\n[apple]\n  kiwi = { b = 1, a = 2 }\n");
+    Document d(
+        "zebra = 1\n[middle]\nbeta = 1\nalpha.deep = 2\n\n[apple]\n  kiwi = { b = 1, a = 2 }\n");
     ASSERT_EQ(d.status, WEIR_OK) << d.error.text;
     std::string order;
     for (size_t i = 0; i < weir_toml_size(weir_toml_root(d.toml)); i++) {
@@ -113,8 +117,9 @@ TEST(Toml, LimitsAreCheckedBeforeParsing)
 TEST(Toml, DotsAndBracketsInStringsAndCommentsDoNotCount)
 {
     const std::string dots(500, '.'), brackets(500, '[');
-    Document          d("a = '" + dots + "'\nb = \"\\\"" + brackets + "\" # " + dots + brackets + "\nc = '''\n'" + dots + "\n" + brackets +
-                        "'''\nd = \"\"\"\"" + brackets + "\"\"\"\"\"\n");
+    Document          d("a = '" + dots + "'\nb = \"\\\"" + brackets + "\" # " + dots + brackets +
+                        "\nc = '''\n'" + dots + "\n" + brackets + "'''\nd = \"\"\"\"" + brackets +
+                        "\"\"\"\"\"\n");
     ASSERT_EQ(d.status, WEIR_OK) << d.error.text;
     size_t length = 0;
     ASSERT_NE(weir_toml_string(d.get("d"), &length), nullptr);
@@ -165,7 +170,8 @@ TEST(Toml, HostileTextIsRefused)
     for (const char *text : cases) {
         Document d(text);
         EXPECT_EQ(d.status, WEIR_ECONFIG) << text;
-        EXPECT_EQ(std::string(d.error.text).rfind("t.toml:", 0), 0u) << text << ": " << d.error.text;
+        EXPECT_EQ(std::string(d.error.text).rfind("t.toml:", 0), 0u)
+            << text << ": " << d.error.text;
     }
     EXPECT_EQ(Document(std::string("a\0b = 1", 7)).status, WEIR_ECONFIG);
     EXPECT_EQ(Document("\"a\\u0000b\" = 1").status, WEIR_ECONFIG);
@@ -179,7 +185,8 @@ TEST(Toml, HostileTextIsRefused)
 /* Text of a member of a table of the document; "": there is none. */
 static std::string text_at(const weir_toml *toml, const char *table, const char *key)
 {
-    const char *const text = weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_root(toml), table), key), nullptr);
+    const char *const text =
+        weir_toml_string(weir_toml_get(weir_toml_get(weir_toml_root(toml), table), key), nullptr);
     return text != nullptr ? text : "";
 }
 
@@ -187,9 +194,11 @@ TEST(Toml, JoinedDocumentsTakeWhatTheyLackFromTheirBase)
 {
     weir_toml *toml = nullptr;
     {
-        Document base("[a]\nx = 'bx'\ny = 'by'\nt = { p = 'bp', q = 'bq' }\n[b]\nz = 'bz'\n[[l]]\nn = 'first'\n[c]\nw = 'bw'\n",
+        Document base("[a]\nx = 'bx'\ny = 'by'\nt = { p = 'bp', q = 'bq' }\n[b]\nz = "
+                      "'bz'\n[[l]]\nn = 'first'\n[c]\nw = 'bw'\n",
                       "base.toml");
-        Document own("[a]\nn = 'new'\ny = 'own'\nt = { p = 'op' }\n[[l]]\nn = 'second'\n[[l]]\nn = 'third'\n[d]\nv = 'ov'\nc = 7\n",
+        Document own("[a]\nn = 'new'\ny = 'own'\nt = { p = 'op' }\n[[l]]\nn = 'second'\n[[l]]\nn = "
+                     "'third'\n[d]\nv = 'ov'\nc = 7\n",
                      "own.toml");
         ASSERT_EQ(weir_toml_join(&toml, base.toml, own.toml, nullptr), WEIR_OK);
     }
@@ -210,7 +219,9 @@ TEST(Toml, JoinedDocumentsTakeWhatTheyLackFromTheirBase)
     EXPECT_EQ(order, "x y t n ");
     const weir_toml_node *const l = weir_toml_get(weir_toml_root(toml), "l");
     for (size_t i = 0; i < weir_toml_size(l); i++)
-        list += std::string(weir_toml_string(weir_toml_get(weir_toml_at(l, i, nullptr), "n"), nullptr)) + " ";
+        list += std::string(
+                    weir_toml_string(weir_toml_get(weir_toml_at(l, i, nullptr), "n"), nullptr)) +
+                " ";
     EXPECT_EQ(list, "first second third ");
     uint32_t line = 0, column = 0;
     weir_toml_position(weir_toml_get(a, "y"), &line, &column);
@@ -222,7 +233,8 @@ TEST(Toml, JoinedDocumentsTakeWhatTheyLackFromTheirBase)
 
 TEST(Toml, WhatIsOfAnotherTypeIsNotJoined)
 {
-    Document   base("a = 1\n[b]\nx = 1\n[[c]]\nx = 1\n"), own("[a]\nx = 'own'\n[[b]]\ny = 1\n[c]\nx = 'own'\n");
+    Document base("a = 1\n[b]\nx = 1\n[[c]]\nx = 1\n"),
+        own("[a]\nx = 'own'\n[[b]]\ny = 1\n[c]\nx = 'own'\n");
     weir_toml *toml = nullptr;
     ASSERT_EQ(weir_toml_join(&toml, base.toml, own.toml, nullptr), WEIR_OK);
     EXPECT_EQ(text_at(toml, "a", "x"), "own");

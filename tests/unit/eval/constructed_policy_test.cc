@@ -36,10 +36,12 @@ Text text_of(unsigned seed, int n_pairs)
 {
     std::mt19937 random(seed);
     Text         text;
-    for (int i = 0; i < length; i++) text.tokens.push_back(1 + static_cast<int32_t>(random() % (first_key - 1)));
+    for (int i = 0; i < length; i++)
+        text.tokens.push_back(1 + static_cast<int32_t>(random() % (first_key - 1)));
     for (int i = 0; i < n_pairs; i++) {
         const Pair pair = { first_key + static_cast<int32_t>(random() % 30) + 60 * i,
-                            first_value + static_cast<int32_t>(random() % 30) + 60 * i, 10 + i * ((length - 40) / n_pairs) };
+                            first_value + static_cast<int32_t>(random() % 30) + 60 * i,
+                            10 + i * ((length - 40) / n_pairs) };
         text.tokens[static_cast<size_t>(pair.place) - 1] = pair.key;
         text.tokens[static_cast<size_t>(pair.place)] = pair.value;
         text.pairs.push_back(pair);
@@ -64,8 +66,10 @@ class ConstructedPolicy : public ::testing::Test {
   protected:
     support::Settings settings_of(const support::Settings &more, const std::string &memory) const
     {
-        support::Settings all = { "memory.host=" + memory, "model.context=1024", "batch.chunk=64",
-                                  "batch.max_sequences=2", "kv.reuse=off",       "kernels.threads=1" }; /* threads would mostly wait */
+        support::Settings all = {
+            "memory.host=" + memory, "model.context=1024", "batch.chunk=64",
+            "batch.max_sequences=2", "kv.reuse=off",       "kernels.threads=1"
+        }; /* threads would mostly wait */
         all.insert(all.end(), more.begin(), more.end());
         return all;
     }
@@ -73,28 +77,36 @@ class ConstructedPolicy : public ::testing::Test {
     {
         const weir_constructed model = { n_vocab, n_heads, n_kv_heads, 65536, 0 };
         weir_error             error = {};
-        ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error), WEIR_OK) << error.text;
+        ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error), WEIR_OK)
+            << error.text;
     }
     void open(const support::Settings &more, const std::string &memory = "256MiB")
     {
-        ASSERT_EQ(engine_.open(folder_.path(), settings_of(more, memory)), WEIR_OK) << engine_.text();
-        const size_t no_caps[WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing that the engine has room for */
+        ASSERT_EQ(engine_.open(folder_.path(), settings_of(more, memory)), WEIR_OK)
+            << engine_.text();
+        const size_t no_caps
+            [WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing that the engine has room for */
         ASSERT_EQ(weir_ledger_open(&ledger_, no_caps), WEIR_OK);
-        ASSERT_EQ(
-            weir_kv_evictor_open(&evictor_, weir_engine_store(engine_.get()), weir_engine_stream(engine_.get()), ledger_, engine_.error()),
-            WEIR_OK);
+        ASSERT_EQ(weir_kv_evictor_open(&evictor_, weir_engine_store(engine_.get()),
+                                       weir_engine_stream(engine_.get()), ledger_, engine_.error()),
+                  WEIR_OK);
     }
     /* Memory for half of the blocks of the two texts of a check, a disk for the others. */
     void open_with_disk(support::Settings more)
     {
         const int64_t n_blocks = 20, n_in_memory = 10;
-        more.insert(more.end(), { "memory.disk_dir=" + folder_.path(), "kv.tiers.hot=1", "memory.disk=64MiB" });
-        ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK) << engine_.text();
+        more.insert(more.end(),
+                    { "memory.disk_dir=" + folder_.path(), "kv.tiers.hot=1", "memory.disk=64MiB" });
+        ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK)
+            << engine_.text();
         const int64_t block = 64 * engine_.planned().kv_bytes_per_token;
-        more.back() = "memory.disk=" + std::to_string(2 * n_blocks * block) + "B"; /* not more, for its books take memory */
-        ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK) << engine_.text();
+        more.back() = "memory.disk=" + std::to_string(2 * n_blocks * block) +
+                      "B"; /* not more, for its books take memory */
+        ASSERT_EQ(engine_.plan(folder_.path(), settings_of(more, "256MiB")), WEIR_OK)
+            << engine_.text();
         const weir_plan &plan = engine_.planned();
-        const size_t     host = weir_plan_total(&plan) - plan.kv + plan.kv_open + static_cast<size_t>(n_in_memory * block);
+        const size_t     host = weir_plan_total(&plan) - plan.kv + plan.kv_open +
+                            static_cast<size_t>(n_in_memory * block);
         open(more, std::to_string(host) + "B");
         const weir_company company = { nullptr, running, this };
         weir_runner_share(engine_.runner(), &company);
@@ -104,7 +116,9 @@ class ConstructedPolicy : public ::testing::Test {
     static weir_sequence *running(void *user, int32_t i)
     {
         const ConstructedPolicy *const self = static_cast<const ConstructedPolicy *>(user);
-        return static_cast<size_t>(i) < self->running_.size() ? self->running_[static_cast<size_t>(i)] : nullptr;
+        return static_cast<size_t>(i) < self->running_.size()
+                   ? self->running_[static_cast<size_t>(i)]
+                   : nullptr;
     }
     void close()
     {
@@ -125,9 +139,13 @@ class ConstructedPolicy : public ::testing::Test {
         Row              values(WEIR_POLICY_TILE * WEIR_CONSTRUCTED_HEAD);
         for (int64_t first = 0; first < n; first += WEIR_POLICY_TILE) {
             const int64_t          n_here = std::min<int64_t>(n - first, WEIR_POLICY_TILE);
-            const weir_policy_tile tile = { second_layer, head, first, n_here, nullptr, values.data() };
-            EXPECT_EQ(weir_kv_read_rows(evictor_, &sequence->table, &tile, engine_.error()), WEIR_OK) << engine_.text();
-            for (auto at = values.begin(); rows.size() < static_cast<size_t>(first + n_here); at += WEIR_CONSTRUCTED_HEAD)
+            const weir_policy_tile tile = { second_layer, head,    first,
+                                            n_here,       nullptr, values.data() };
+            EXPECT_EQ(weir_kv_read_rows(evictor_, &sequence->table, &tile, engine_.error()),
+                      WEIR_OK)
+                << engine_.text();
+            for (auto at = values.begin(); rows.size() < static_cast<size_t>(first + n_here);
+                 at += WEIR_CONSTRUCTED_HEAD)
                 rows.emplace_back(at, at + WEIR_CONSTRUCTED_HEAD);
         }
         return rows;
@@ -140,8 +158,11 @@ class ConstructedPolicy : public ::testing::Test {
         evaluation.n_tokens = static_cast<int32_t>(tokens.size());
         evaluation.chunk = 64;
         evaluation.decode_from = INT32_MAX;
-        EXPECT_EQ(weir_evaluate(engine_.runner(), sequence, &evaluation, engine_.error()), WEIR_OK) << engine_.text();
-        return evaluation.last != nullptr ? static_cast<int32_t>(support::best(evaluation.last, engine_.n_vocab())) : -1;
+        EXPECT_EQ(weir_evaluate(engine_.runner(), sequence, &evaluation, engine_.error()), WEIR_OK)
+            << engine_.text();
+        return evaluation.last != nullptr
+                   ? static_cast<int32_t>(support::best(evaluation.last, engine_.n_vocab()))
+                   : -1;
     }
     /* Asks for every pair behind a text that lost rows; returns how many rows of values were still there. */
     int check(const std::string &what, const Text &text, bool is_asked_before)
@@ -153,7 +174,8 @@ class ConstructedPolicy : public ::testing::Test {
         if (is_asked_before) prompt.push_back(text.pairs[1].key);
         (void)follow(full->get(), prompt);
         weir_keeping *keeping = nullptr;
-        EXPECT_EQ(weir_engine_keep(engine_.get(), &keeping, nullptr, 1, 1024, static_cast<int32_t>(prompt.size()), 64, engine_.error()),
+        EXPECT_EQ(weir_engine_keep(engine_.get(), &keeping, nullptr, 1, 1024,
+                                   static_cast<int32_t>(prompt.size()), 64, engine_.error()),
                   WEIR_OK)
             << what << ": " << engine_.text();
         if (keeping == nullptr) return 0;
@@ -162,10 +184,12 @@ class ConstructedPolicy : public ::testing::Test {
         const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(engine_.get()));
         std::vector<int>        kept(text.pairs.size(), 0);
         for (int64_t head = 0; head < n_kv_heads; head++) {
-            const std::vector<Row> all = rows_of(full->get(), head), left = rows_of(cut.get(), head);
+            const std::vector<Row> all = rows_of(full->get(), head),
+                                   left = rows_of(cut.get(), head);
             for (size_t i = 0; i < text.pairs.size(); i++) {
                 const Row &wanted = all[static_cast<size_t>(text.pairs[i].place)];
-                kept[i] += std::any_of(left.begin(), left.end(), [&](const Row &row) { return cosine(row, wanted) > 0.9; });
+                kept[i] += std::any_of(left.begin(), left.end(),
+                                       [&](const Row &row) { return cosine(row, wanted) > 0.9; });
             }
         }
         EXPECT_TRUE(cut.get()->table.is_cut) << what;
@@ -177,16 +201,21 @@ class ConstructedPolicy : public ::testing::Test {
         running_.clear();
         full.reset();
         int n_kept = 0;
-        for (size_t i = 0; i < text.pairs.size(); i++) { /* each on its own fork: what is asked must not push out what comes later */
+        for (size_t i = 0; i < text.pairs.size();
+             i++) { /* each on its own fork: what is asked must not push out what comes later */
             n_kept += kept[i] == n_kv_heads;
-            if (is_asked_before && i == 1) continue; /* a key that was asked for is twice in the text */
+            if (is_asked_before && i == 1)
+                continue; /* a key that was asked for is twice in the text */
             Sequence asks(engine_);
             weir_sequence_fork(asks.get(), cut.get());
             const int32_t best = follow(asks.get(), { text.pairs[i].key });
             EXPECT_EQ(best == text.pairs[i].value, kept[i] == n_kv_heads)
-                << what << ": pair " << i << ", in " << kept[i] << " heads, answer " << best << " for " << text.pairs[i].value;
+                << what << ": pair " << i << ", in " << kept[i] << " heads, answer " << best
+                << " for " << text.pairs[i].value;
         }
-        if (is_asked_before) EXPECT_EQ(kept[1], n_kv_heads) << what << ": all attention of the last token was on this row";
+        if (is_asked_before)
+            EXPECT_EQ(kept[1], n_kv_heads)
+                << what << ": all attention of the last token was on this row";
         weir_sequence_clear(cut.get());
         weir_keeping_close(keeping);
         return n_kept;
@@ -199,8 +228,9 @@ class ConstructedPolicy : public ::testing::Test {
     int64_t                      n_kept_in_memory_ = 0; /* pages; 0: there is no disk */
 };
 
-const char *const all_formats[] = { "f32",      "f16",      "bf16",  "q8_0",  "q4_0",   "int8",
-                                    "fp8_e4m3", "fp8_e5m2", "kivi8", "kivi4", "turbo4", "q8_0/turbo4" };
+const char *const all_formats[] = { "f32",   "f16",   "bf16",     "q8_0",
+                                    "q4_0",  "int8",  "fp8_e4m3", "fp8_e5m2",
+                                    "kivi8", "kivi4", "turbo4",   "q8_0/turbo4" };
 
 /* The model's first layer reads the row before each token: the latest rows stay. */
 struct Method {
@@ -227,7 +257,8 @@ TEST_F(ConstructedPolicy, AnswersAreRightExactlyWhereTheRowIsThere)
 {
     int n_kept = 0, n_asked = 0;
     for (const Method &method : methods) {
-        open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96", std::string("kv.policy.options=") + method.options });
+        open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
+               std::string("kv.policy.options=") + method.options });
         for (unsigned seed = 1; seed <= 2; seed++) {
             const Text text = text_of(seed, 16);
             n_kept += check(method.name, text, method.sees_attention);
@@ -243,9 +274,11 @@ TEST_F(ConstructedPolicy, InEveryFormat)
 {
     for (const char *const format : all_formats)
         for (const Method &method : { methods[0], methods[3], methods[11] }) {
-            open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96", std::string("kv.policy.options=") + method.options,
+            open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
+                   std::string("kv.policy.options=") + method.options,
                    std::string("kv.format=") + format });
-            (void)check(std::string(format) + " " + method.name, text_of(7, 12), method.sees_attention);
+            (void)check(std::string(format) + " " + method.name, text_of(7, 12),
+                        method.sees_attention);
             close();
         }
 }
@@ -255,7 +288,8 @@ TEST_F(ConstructedPolicy, OfPromptsThatAreEvictedFromAsTheyCome)
     for (const Method &method : methods) {
         if (method.name == std::string("duo")) continue;
         open({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
-               std::string("kv.policy.options=") + method.options + (method.options[0] != '\0' ? "," : "") + "in_prompt=true" });
+               std::string("kv.policy.options=") + method.options +
+                   (method.options[0] != '\0' ? "," : "") + "in_prompt=true" });
         (void)check(std::string(method.name) + " in_prompt", text_of(3, 16), false);
         close();
     }
@@ -265,7 +299,8 @@ TEST_F(ConstructedPolicy, OfPromptsThatAreEvictedFromAsTheyCome)
 TEST_F(ConstructedPolicy, OnDiskAsInMemory)
 {
     for (const Method &method : methods) {
-        const support::Settings settings = { std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
+        const support::Settings settings = { std::string("kv.policy.name=") + method.name,
+                                             "kv.policy.budget=96",
                                              std::string("kv.policy.options=") + method.options };
         int                     n_kept[2];
         for (const bool has_disk : { false, true }) {
@@ -274,7 +309,8 @@ TEST_F(ConstructedPolicy, OnDiskAsInMemory)
                 open_with_disk(settings);
             else
                 open(settings);
-            n_kept[has_disk] = check(std::string(method.name) + (has_disk ? " on disk" : ""), text_of(5, 16), method.sees_attention);
+            n_kept[has_disk] = check(std::string(method.name) + (has_disk ? " on disk" : ""),
+                                     text_of(5, 16), method.sees_attention);
             close();
         }
         EXPECT_EQ(n_kept[0], n_kept[1]) << method.name;
@@ -286,8 +322,10 @@ TEST_F(ConstructedPolicy, OnDiskInEveryFormat)
     for (const char *const format : all_formats)
         for (const Method &method : { methods[0], methods[1], methods[3] }) {
             open_with_disk({ std::string("kv.policy.name=") + method.name, "kv.policy.budget=96",
-                             std::string("kv.policy.options=") + method.options, std::string("kv.format=") + format });
-            (void)check(std::string(format) + " on disk " + method.name, text_of(7, 12), method.sees_attention);
+                             std::string("kv.policy.options=") + method.options,
+                             std::string("kv.format=") + format });
+            (void)check(std::string(format) + " on disk " + method.name, text_of(7, 12),
+                        method.sees_attention);
             close();
         }
 }

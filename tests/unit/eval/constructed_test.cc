@@ -15,7 +15,8 @@ using support::Folder;
 using support::Sequence;
 using Ids = std::vector<int32_t>;
 
-constexpr int32_t n_vocab = 4096, first_key = 64, first_value = 2048; /* below the first key: tokens that fill */
+constexpr int32_t n_vocab = 4096, first_key = 64,
+                  first_value = 2048; /* below the first key: tokens that fill */
 
 /* Pairs at random places among filling tokens, and some keys of them to ask for. */
 struct Text {
@@ -35,12 +36,14 @@ Ids shuffled(int32_t first, int32_t end, std::mt19937 &random)
 Text text_of(int length, int n_pairs, int n_asked, unsigned seed)
 {
     std::mt19937 random(seed);
-    const Ids    keys = shuffled(first_key, first_value, random), values = shuffled(first_value, n_vocab, random);
-    const int    n_blocks = (length - 1) / 2;
+    const Ids    keys = shuffled(first_key, first_value, random),
+              values = shuffled(first_value, n_vocab, random);
+    const int n_blocks = (length - 1) / 2;
     EXPECT_LE(n_pairs, n_blocks);
     Ids  blocks = shuffled(0, n_blocks, random);
     Text text;
-    for (int i = 0; i < length; i++) text.tokens.push_back(1 + static_cast<int32_t>(random() % (first_key - 1)));
+    for (int i = 0; i < length; i++)
+        text.tokens.push_back(1 + static_cast<int32_t>(random() % (first_key - 1)));
     for (int i = 0; i < n_pairs; i++) {
         const size_t at = 1 + 2 * static_cast<size_t>(blocks[(size_t)i]);
         text.tokens[at] = keys[(size_t)i];
@@ -65,7 +68,8 @@ Ids answers(Engine &engine, const Text &text)
     evaluation.tokens = text.tokens.data();
     evaluation.n_tokens = static_cast<int32_t>(text.tokens.size());
     evaluation.decode_from = INT32_MAX;
-    EXPECT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK)
+        << engine.text();
     Ids tail;
     for (const auto &[key, value] : text.asked) tail.insert(tail.end(), { key, value });
     evaluation.tokens = tail.data();
@@ -74,9 +78,11 @@ Ids answers(Engine &engine, const Text &text)
     evaluation.visit = [](void *user, int32_t, int32_t n_rows, const float *logits) {
         Seen *const s = static_cast<Seen *>(user);
         for (int32_t r = 0; r < n_rows; r++)
-            s->best.push_back(static_cast<int32_t>(support::best(logits + static_cast<size_t>(r) * s->n_vocab, s->n_vocab)));
+            s->best.push_back(static_cast<int32_t>(
+                support::best(logits + static_cast<size_t>(r) * s->n_vocab, s->n_vocab)));
     };
-    EXPECT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK)
+        << engine.text();
     Ids out;
     for (size_t i = 0; i < seen.best.size(); i += 2) out.push_back(seen.best[i]);
     return out;
@@ -90,7 +96,10 @@ int n_right(Engine &engine, const Text &text)
     return n;
 }
 
-weir_constructed shape(int32_t n_heads, int32_t n_kv_heads, int32_t window = 0) { return { n_vocab, n_heads, n_kv_heads, 65536, window }; }
+weir_constructed shape(int32_t n_heads, int32_t n_kv_heads, int32_t window = 0)
+{
+    return { n_vocab, n_heads, n_kv_heads, 65536, window };
+}
 
 class Constructed : public ::testing::Test {
   protected:
@@ -99,7 +108,8 @@ class Constructed : public ::testing::Test {
         support::Settings settings = { "memory.host=256MiB", "model.context=4352" };
         settings.insert(settings.end(), more.begin(), more.end());
         weir_error error = {};
-        ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error), WEIR_OK) << error.text;
+        ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error), WEIR_OK)
+            << error.text;
         ASSERT_EQ(engine_.open(folder_.path(), settings), WEIR_OK) << engine_.text();
     }
     void reopen(const support::Settings &more)
@@ -117,10 +127,12 @@ TEST_F(Constructed, RecallsEveryPairAtEveryLength)
     open(shape(1, 1));
     unsigned seed = 1;
     for (int length = 64; length <= 4096; length *= 2) {
-        const int dense = (length - 1) / 2 < first_value - first_key ? (length - 1) / 2 : first_value - first_key;
+        const int dense =
+            (length - 1) / 2 < first_value - first_key ? (length - 1) / 2 : first_value - first_key;
         for (int n_pairs : { 1, 16, dense }) {
             const int n_asked = std::min(n_pairs, 64);
-            EXPECT_EQ(n_right(engine_, text_of(length, n_pairs, n_asked, seed++)), n_asked) << length << " tokens, " << n_pairs << " pairs";
+            EXPECT_EQ(n_right(engine_, text_of(length, n_pairs, n_asked, seed++)), n_asked)
+                << length << " tokens, " << n_pairs << " pairs";
         }
     }
 }
@@ -129,7 +141,8 @@ TEST_F(Constructed, AnswersNothingAboutKeysItNeverSaw)
 {
     open(shape(2, 1));
     Text text = text_of(1000, 40, 20, 3);
-    for (auto &pair : text.asked) std::replace(text.tokens.begin(), text.tokens.end(), pair.first, 1); /* the value stays */
+    for (auto &pair : text.asked)
+        std::replace(text.tokens.begin(), text.tokens.end(), pair.first, 1); /* the value stays */
     EXPECT_EQ(n_right(engine_, text), 0);
 }
 
@@ -142,7 +155,8 @@ TEST_F(Constructed, IsWrongAsSoonAsTheRowIsOutOfSight)
         int right = 0;
         for (unsigned seed = 10; seed < 20; seed++) {
             Text text = text_of(700, 200, 200, seed);
-            for (size_t i = 0; i < text.asked.size(); i++) { /* the first value that stands at the distance */
+            for (size_t i = 0; i < text.asked.size();
+                 i++) { /* the first value that stands at the distance */
                 if (text.places[i] < 350) continue;
                 text.tokens.resize(static_cast<size_t>(text.places[i] + distance));
                 text.asked = { text.asked[i] };
@@ -167,7 +181,8 @@ TEST_F(Constructed, OnlyWhatTheWindowHoldsIsAnswered)
         const int  at = length + 2 * static_cast<int>(i); /* of the key that asks */
         const bool inside = at - text.places[i] < window;
         n_inside += inside;
-        EXPECT_EQ(got[i] == text.asked[i].second, inside) << "value at " << text.places[i] << ", asked at " << at << ", answer " << got[i];
+        EXPECT_EQ(got[i] == text.asked[i].second, inside)
+            << "value at " << text.places[i] << ", asked at " << at << ", answer " << got[i];
     }
     EXPECT_GT(n_inside, 3);
     EXPECT_LT(n_inside, 57);
@@ -175,9 +190,11 @@ TEST_F(Constructed, OnlyWhatTheWindowHoldsIsAnswered)
 
 TEST_F(Constructed, HeadsMayBeManyAndShared)
 {
-    for (const auto &[n_heads, n_kv_heads] : { std::pair(4, 2), std::pair(8, 4), std::pair(6, 3) }) {
+    for (const auto &[n_heads, n_kv_heads] :
+         { std::pair(4, 2), std::pair(8, 4), std::pair(6, 3) }) {
         open(shape(n_heads, n_kv_heads));
-        EXPECT_EQ(n_right(engine_, text_of(1500, 400, 64, 7)), 64) << n_heads << " heads over " << n_kv_heads;
+        EXPECT_EQ(n_right(engine_, text_of(1500, 400, 64, 7)), 64)
+            << n_heads << " heads over " << n_kv_heads;
     }
 }
 
@@ -187,16 +204,19 @@ TEST_F(Constructed, EveryHeadIsNeeded)
     constexpr int n_heads = 4;
     open(shape(n_heads, n_heads));
     const std::string path = folder_ / "model.safetensors", bytes = support::read_file(path);
-    const std::string name = "\"model.layers.1.self_attn.k_proj.weight\":", offsets = "\"data_offsets\":[";
-    const size_t      start = std::stoul(bytes.substr(bytes.find(offsets, bytes.find(name)) + offsets.size()));
-    uint64_t          header;
+    const std::string name = "\"model.layers.1.self_attn.k_proj.weight\":",
+                      offsets = "\"data_offsets\":[";
+    const size_t start =
+        std::stoul(bytes.substr(bytes.find(offsets, bytes.find(name)) + offsets.size()));
+    uint64_t header;
     memcpy(&header, bytes.data(), sizeof header);
     const Text   text = text_of(1000, 200, 64, 21);
-    const size_t n = static_cast<size_t>(WEIR_CONSTRUCTED_HEAD) * (3 * n_heads + 1) * WEIR_CONSTRUCTED_CODE;
+    const size_t n =
+        static_cast<size_t>(WEIR_CONSTRUCTED_HEAD) * (3 * n_heads + 1) * WEIR_CONSTRUCTED_CODE;
     for (size_t head = 0; head < n_heads; head++) {
         std::string        patched = bytes;
         std::vector<float> rows(n);
-        char *const        at = patched.data() + sizeof header + header + start + head * n * sizeof(float);
+        char *const at = patched.data() + sizeof header + header + start + head * n * sizeof(float);
         memcpy(rows.data(), at, n * sizeof(float));
         for (float &x : rows) x = -x;
         memcpy(at, rows.data(), n * sizeof(float));
@@ -234,8 +254,11 @@ TEST_F(Constructed, DecodesTheSame)
     evaluation.tokens = tokens.data();
     evaluation.n_tokens = static_cast<int32_t>(tokens.size());
     evaluation.decode_from = 3;
-    ASSERT_EQ(weir_evaluate(engine_.runner(), sequence.get(), &evaluation, engine_.error()), WEIR_OK) << engine_.text();
-    EXPECT_EQ(static_cast<int32_t>(support::best(evaluation.last, engine_.n_vocab())), text.asked[0].second);
+    ASSERT_EQ(weir_evaluate(engine_.runner(), sequence.get(), &evaluation, engine_.error()),
+              WEIR_OK)
+        << engine_.text();
+    EXPECT_EQ(static_cast<int32_t>(support::best(evaluation.last, engine_.n_vocab())),
+              text.asked[0].second);
 }
 
 TEST_F(Constructed, NumbersOutOfRangeAreRefused)
@@ -247,10 +270,14 @@ TEST_F(Constructed, NumbersOutOfRangeAreRefused)
         int32_t                    value;
         const char                *says;
     } const cases[] = {
-        { &weir_constructed::n_vocab, 15, "16 to 8192" },   { &weir_constructed::n_vocab, 8193, "16 to 8192" },
-        { &weir_constructed::n_heads, 3, "divide" },        { &weir_constructed::n_kv_heads, 0, "divide" },
-        { &weir_constructed::n_heads, 32, "1 to 16" },      { &weir_constructed::context, 63, "64 to" },
-        { &weir_constructed::window, 1, "looks one back" }, { &weir_constructed::window, -5, "looks one back" },
+        { &weir_constructed::n_vocab, 15, "16 to 8192" },
+        { &weir_constructed::n_vocab, 8193, "16 to 8192" },
+        { &weir_constructed::n_heads, 3, "divide" },
+        { &weir_constructed::n_kv_heads, 0, "divide" },
+        { &weir_constructed::n_heads, 32, "1 to 16" },
+        { &weir_constructed::context, 63, "64 to" },
+        { &weir_constructed::window, 1, "looks one back" },
+        { &weir_constructed::window, -5, "looks one back" },
     };
     for (const auto &c : cases) {
         weir_constructed bad = good;

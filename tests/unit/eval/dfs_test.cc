@@ -12,7 +12,10 @@ using samples::count;
 using samples::generate;
 using samples::Sample;
 
-std::vector<int32_t> stack_of(const weir_dfs_state &state) { return { state.stack, state.stack + state.n_stack }; }
+std::vector<int32_t> stack_of(const weir_dfs_state &state)
+{
+    return { state.stack, state.stack + state.n_stack };
+}
 
 int n_edges(const weir_dfs_graph &graph)
 {
@@ -25,10 +28,12 @@ TEST(Dfs, WalksTheExample)
 {
     weir_dfs_graph graph = {};
     graph.n = 6;
-    for (const auto &[a, b] : { std::pair(0, 2), { 0, 3 }, { 2, 4 }, { 2, 1 }, { 3, 5 } }) weir_dfs_join(&graph, a, b);
+    for (const auto &[a, b] : { std::pair(0, 2), { 0, 3 }, { 2, 4 }, { 2, 1 }, { 3, 5 } })
+        weir_dfs_join(&graph, a, b);
     const std::vector<std::pair<int32_t, std::vector<int32_t>>> want = {
-        { 2, { 0, 2 } }, { 1, { 0, 2, 1 } }, { 2, { 0, 2 } }, { 4, { 0, 2, 4 } }, { 2, { 0, 2 } }, { 0, { 0 } },
-        { 3, { 0, 3 } }, { 5, { 0, 3, 5 } }, { 3, { 0, 3 } }, { 0, { 0 } },       { -1, {} },
+        { 2, { 0, 2 } }, { 1, { 0, 2, 1 } }, { 2, { 0, 2 } }, { 4, { 0, 2, 4 } },
+        { 2, { 0, 2 } }, { 0, { 0 } },       { 3, { 0, 3 } }, { 5, { 0, 3, 5 } },
+        { 3, { 0, 3 } }, { 0, { 0 } },       { -1, {} },
     };
     weir_dfs_state state = weir_dfs_begin(0);
     for (const auto &[current, stack] : want) {
@@ -84,17 +89,22 @@ TEST(Dfs, TreesAreAsLikelyAsEachOther)
 /* Reads the graph of a sample from its text, and walks it. */
 weir_dfs_state walked(const Sample &sample, int steps)
 {
-    weir_dfs_graph     graph = {};
-    const size_t       nodes = sample.context.find("Nodes: ") + 7, edges = sample.context.find("Edges: ") + 7;
+    weir_dfs_graph graph = {};
+    const size_t   nodes = sample.context.find("Nodes: ") + 7,
+                 edges = sample.context.find("Edges: ") + 7;
     std::istringstream in(sample.context.substr(edges, sample.context.find('\n', edges) - edges));
     graph.n = static_cast<int32_t>(count(sample.context.substr(nodes, edges - nodes), ", ")) + 1;
-    for (std::string edge; std::getline(in, edge, ',');) weir_dfs_join(&graph, std::stoi(edge), std::stoi(edge.substr(edge.find('-') + 1)));
+    for (std::string edge; std::getline(in, edge, ',');)
+        weir_dfs_join(&graph, std::stoi(edge), std::stoi(edge.substr(edge.find('-') + 1)));
     weir_dfs_state state = weir_dfs_begin(0);
     for (int i = 0; i < steps; i++) EXPECT_TRUE(weir_dfs_step(&graph, &state)) << sample.context;
     return state;
 }
 
-int steps_of(const Sample &sample) { return std::stoi(sample.question.substr(sample.question.find("after ") + 6)); }
+int steps_of(const Sample &sample)
+{
+    return std::stoi(sample.question.substr(sample.question.find("after ") + 6));
+}
 
 TEST(Dfs, AnswersFollowFromTheGraph)
 {
@@ -105,12 +115,14 @@ TEST(Dfs, AnswersFollowFromTheGraph)
         for (size_t i = 0; i < got.size(); i++) {
             const int  steps = steps_of(got[i]);
             const bool is_small = strcmp(task, "dfs") != 0;
-            EXPECT_EQ(steps, is_small ? 2 + static_cast<int>(i) % 13 : 1 + static_cast<int>(i) % 30); /* each as often */
+            EXPECT_EQ(steps, is_small ? 2 + static_cast<int>(i) % 13
+                                      : 1 + static_cast<int>(i) % 30); /* each as often */
             const weir_dfs_state want = walked(got[i], steps);
             weir_state           state;
             ASSERT_TRUE(weir_state_read(&state, got[i].answers[0].c_str())) << got[i].answers[0];
             EXPECT_EQ(state.current, want.current);
-            EXPECT_EQ((std::vector<int32_t>(state.stack, state.stack + state.n_stack)), stack_of(want));
+            EXPECT_EQ((std::vector<int32_t>(state.stack, state.stack + state.n_stack)),
+                      stack_of(want));
             EXPECT_EQ(state.visited, want.visited);
             n_empty += want.n_stack == 0;
             if (!is_small) continue;
@@ -130,10 +142,14 @@ TEST(Dfs, ProbesAskForTheNextLineOfTheTrace)
         EXPECT_EQ(last, "Step " + std::to_string(step) + ":");
         EXPECT_EQ(count(sample.prefix, "\n"), static_cast<size_t>(step));
         const weir_dfs_state want = walked(sample, step);
-        want.current < 0 ? line << "at null, stack [" : line << "at " << want.current << ", stack [";
+        want.current < 0 ? line << "at null, stack ["
+                         : line << "at " << want.current << ", stack [";
         for (int32_t i = 0; i < want.n_stack; i++) line << (i > 0 ? ", " : "") << want.stack[i];
-        EXPECT_EQ(sample.answers[0].rfind(line.str() + "], visited [", 0), 0u) << sample.answers[0] << " is not " << line.str();
-        EXPECT_EQ(weir_score_line((" " + sample.answers[0] + "\nStep 99").c_str(), sample.answers[0].c_str()), 1.0);
+        EXPECT_EQ(sample.answers[0].rfind(line.str() + "], visited [", 0), 0u)
+            << sample.answers[0] << " is not " << line.str();
+        EXPECT_EQ(weir_score_line((" " + sample.answers[0] + "\nStep 99").c_str(),
+                                  sample.answers[0].c_str()),
+                  1.0);
     }
 }
 

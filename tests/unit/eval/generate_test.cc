@@ -64,23 +64,28 @@ TEST(Generate, LengthsAreNeverExceededAndNearlyReached)
     for (size_t t = 0; t < n_tasks; t++)
         for (int length : { 1024, 1500, 2048, 4095, 4096, 8192 }) {
             const std::string name = tasks[t].name;
-            const Outcome     got = generate(name.c_str(), length, 12, 7, name == "qa_2" ? &several.qa : &one.qa);
+            const Outcome     got =
+                generate(name.c_str(), length, 12, 7, name == "qa_2" ? &several.qa : &one.qa);
             ASSERT_EQ(got.status, WEIR_OK) << name << " " << length << ": " << got.text;
             ASSERT_EQ(got.samples.size(), 12u);
             for (const Sample &sample : got.samples) {
                 EXPECT_LE(sample.n_tokens + sample.max_tokens, length) << name;
                 if (name.rfind("niah", 0) != 0 && name != "vt") continue;
-                EXPECT_GE(sample.n_tokens + sample.max_tokens, length * (length == 4096 ? 70 : 85) / 100) << name; /* steps of 500 words */
+                EXPECT_GE(sample.n_tokens + sample.max_tokens,
+                          length * (length == 4096 ? 70 : 85) / 100)
+                    << name; /* steps of 500 words */
             }
         }
 }
 
 TEST(Generate, WhatCannotFitIsAnErrorThatSaysSo)
 {
-    for (const char *name : { "niah_single_1", "niah_multiquery", "vt", "cwe", "fwe", "dfs", "dfs_traced", "dfs_probe", "niah_grid" }) {
+    for (const char *name : { "niah_single_1", "niah_multiquery", "vt", "cwe", "fwe", "dfs",
+                              "dfs_traced", "dfs_probe", "niah_grid" }) {
         const Outcome got = generate(name, 100, 3);
         EXPECT_EQ(got.status, WEIR_EINVAL) << name;
-        EXPECT_NE(got.text.find(std::string(name) + " does not fit 100 tokens"), std::string::npos) << got.text;
+        EXPECT_NE(got.text.find(std::string(name) + " does not fit 100 tokens"), std::string::npos)
+            << got.text;
         EXPECT_TRUE(got.samples.empty());
     }
     EXPECT_EQ(generate("vt", 1, 1).status, WEIR_EINVAL);
@@ -109,10 +114,12 @@ TEST(Generate, SeedsNameTheirSamplesForGood)
     };
     for (const auto &k : known) {
         uint64_t      digest = 0xcbf29ce484222325u;
-        const Outcome first = generate(k.task, 1024, 3, 42), again = generate(k.task, 1024, 3, 42), other = generate(k.task, 1024, 3, 43);
+        const Outcome first = generate(k.task, 1024, 3, 42), again = generate(k.task, 1024, 3, 42),
+                      other = generate(k.task, 1024, 3, 43);
         ASSERT_EQ(first.samples.size(), 3u) << first.text;
         for (size_t i = 0; i < 3; i++) {
-            for (const char c : first.samples[i].line) digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+            for (const char c : first.samples[i].line)
+                digest = (digest ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
             EXPECT_EQ(first.samples[i].line, again.samples[i].line);
             EXPECT_NE(first.samples[i].line, other.samples[i].line);
         }
@@ -120,7 +127,8 @@ TEST(Generate, SeedsNameTheirSamplesForGood)
         EXPECT_EQ(digest, k.digest) << k.task << std::hex << " 0x" << digest;
     }
     /* A sample does not depend on how many are asked for. */
-    EXPECT_EQ(generate("niah_single_1", 1024, 2).samples[1].line, generate("niah_single_1", 1024, 9).samples[1].line);
+    EXPECT_EQ(generate("niah_single_1", 1024, 2).samples[1].line,
+              generate("niah_single_1", 1024, 9).samples[1].line);
 }
 
 TEST(Generate, LinesAreItemsOfRetrieval)
@@ -128,7 +136,9 @@ TEST(Generate, LinesAreItemsOfRetrieval)
     const Sample sample = generate("niah_multivalue", 1024, 1).samples[0];
     weir_error   error = {};
     json_t      *line = nullptr;
-    ASSERT_EQ(weir_json_parse(&line, sample.line.data(), sample.line.size(), "line", 8, &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_json_parse(&line, sample.line.data(), sample.line.size(), "line", 8, &error),
+              WEIR_OK)
+        << error.text;
     const json_t *const question = json_array_get(json_object_get(line, "questions"), 0);
     EXPECT_STREQ(json_string_value(json_object_get(line, "task")), "niah_multivalue");
     EXPECT_STREQ(json_string_value(json_object_get(line, "score")), "all");
@@ -151,32 +161,44 @@ TEST(Niah, TheAnswersAreInTheContextAsStated)
         size_t      n_answers, n_needles; /* n_needles 0: as many as lines */
         const char *type;
     } kinds[] = {
-        { "niah_single_1", 1, 1, "number" },   { "niah_single_2", 1, 1, "number" },   { "niah_single_3", 1, 1, "uuid" },
-        { "niah_multikey_1", 1, 4, "number" }, { "niah_multikey_2", 1, 0, "number" }, { "niah_multikey_3", 1, 0, "uuid" },
-        { "niah_multivalue", 4, 4, "number" }, { "niah_multiquery", 4, 4, "number" }, { "niah_grid", 1, 1, "number" },
+        { "niah_single_1", 1, 1, "number" },   { "niah_single_2", 1, 1, "number" },
+        { "niah_single_3", 1, 1, "uuid" },     { "niah_multikey_1", 1, 4, "number" },
+        { "niah_multikey_2", 1, 0, "number" }, { "niah_multikey_3", 1, 0, "uuid" },
+        { "niah_multivalue", 4, 4, "number" }, { "niah_multiquery", 4, 4, "number" },
+        { "niah_grid", 1, 1, "number" },
     };
     for (const auto &kind : kinds)
         for (const Sample &sample : generate(kind.task, 1200, 20).samples) {
             const std::string begin = std::string("The secret ") + kind.type;
-            const size_t      lines = count(sample.context, "\n") - 1; /* the first two are the introduction */
+            const size_t      lines =
+                count(sample.context, "\n") - 1; /* the first two are the introduction */
             EXPECT_EQ(sample.answers.size(), kind.n_answers) << kind.task;
-            EXPECT_EQ(std::set<std::string>(sample.answers.begin(), sample.answers.end()).size(), kind.n_answers);
-            EXPECT_EQ(count(sample.context, begin + " of "), kind.n_needles > 0 ? kind.n_needles : lines) << kind.task;
+            EXPECT_EQ(std::set<std::string>(sample.answers.begin(), sample.answers.end()).size(),
+                      kind.n_answers);
+            EXPECT_EQ(count(sample.context, begin + " of "),
+                      kind.n_needles > 0 ? kind.n_needles : lines)
+                << kind.task;
             for (const std::string &answer : sample.answers) {
                 EXPECT_EQ(count(sample.context, " is " + answer + "."), 1u) << answer;
                 EXPECT_EQ(answer.size(), strcmp(kind.type, "uuid") == 0 ? 36u : 7u) << answer;
                 /* What the value belongs to is what is asked about. */
-                const size_t end = sample.context.find(" is " + answer + "."), start = sample.context.rfind(begin + " of ", end);
+                const size_t end = sample.context.find(" is " + answer + "."),
+                             start = sample.context.rfind(begin + " of ", end);
                 const size_t key = start + begin.size() + 4;
-                EXPECT_NE(sample.question.find(sample.context.substr(key, end - key)), std::string::npos) << sample.question;
-                EXPECT_NE(sample.prefix.find(sample.context.substr(key, end - key)), std::string::npos) << sample.prefix;
+                EXPECT_NE(sample.question.find(sample.context.substr(key, end - key)),
+                          std::string::npos)
+                    << sample.question;
+                EXPECT_NE(sample.prefix.find(sample.context.substr(key, end - key)),
+                          std::string::npos)
+                    << sample.prefix;
             }
         }
 }
 
 TEST(Niah, TheWordingIsThatOfOneOrMany)
 {
-    const Sample one = generate("niah_single_1", 1024, 1).samples[0], many = generate("niah_multiquery", 1024, 1).samples[0];
+    const Sample one = generate("niah_single_1", 1024, 1).samples[0],
+                 many = generate("niah_multiquery", 1024, 1).samples[0];
     EXPECT_EQ(one.question.rfind("What is the secret number of the ", 0), 0u) << one.question;
     EXPECT_EQ(one.prefix.substr(one.prefix.size() - 3), " is");
     EXPECT_EQ(many.question.rfind("What are the secret numbers of the ", 0), 0u) << many.question;
@@ -194,7 +216,8 @@ TEST(Niah, TheGridPutsTheNeedleAtItsDepth)
         EXPECT_EQ(sample.depth, static_cast<int>(i % 11) * 10);
         double before = 0, all = 0; /* sentences */
         bool   seen = false;
-        for (const std::string &word : words_of(sample.context.substr(sample.context.find("\n\n") + 2))) {
+        for (const std::string &word :
+             words_of(sample.context.substr(sample.context.find("\n\n") + 2))) {
             const size_t last = word.find_last_not_of("\"')]");
             const bool   ends = last != std::string::npos && strchr(".!?", word[last]) != nullptr;
             seen = seen || word == sample.answers[0] + ".";
@@ -212,8 +235,8 @@ TEST(VariableTracking, ExactlyTheAnswersHaveTheValue)
 {
     for (const Sample &sample : generate("vt", 2000, 20).samples) {
         std::map<std::string, std::string> value;
-        const std::string                  text = sample.context.substr(sample.context.find("Now another text."));
-        std::istringstream                 lines(text);
+        const std::string  text = sample.context.substr(sample.context.find("Now another text."));
+        std::istringstream lines(text);
         for (std::string line; std::getline(lines, line);) {
             const std::vector<std::string> words = words_of(line);
             if (words.size() < 4 || words[0] != "VAR") continue;
@@ -221,9 +244,11 @@ TEST(VariableTracking, ExactlyTheAnswersHaveTheValue)
         }
         EXPECT_EQ(value.size(), 5u);
         ASSERT_EQ(sample.answers.size(), 5u);
-        for (const std::string &name : sample.answers) EXPECT_NE(sample.question.find(value.at(name)), std::string::npos) << name;
+        for (const std::string &name : sample.answers)
+            EXPECT_NE(sample.question.find(value.at(name)), std::string::npos) << name;
         EXPECT_EQ(count(sample.context, "VAR "), 2u * (5 + 4)); /* the example's, too */
-        EXPECT_EQ(sample.context.find(value.begin()->second), sample.context.rfind(value.begin()->second));
+        EXPECT_EQ(sample.context.find(value.begin()->second),
+                  sample.context.rfind(value.begin()->second));
     }
 }
 
@@ -235,7 +260,8 @@ TEST(CommonWords, AreThoseThatComeMost)
         const unsigned often = length < 4096 ? 6 : 30, seldom = length < 4096 ? 1 : 3;
         for (const Sample &sample : generate("cwe", length, 8).samples) {
             std::map<std::string, unsigned> times;
-            const auto                      words = words_of(sample.context.substr(sample.context.find("Now another list.") + 17));
+            const auto                      words =
+                words_of(sample.context.substr(sample.context.find("Now another list.") + 17));
             for (size_t i = 0; i < words.size(); i += 2) {
                 EXPECT_EQ(words[i], std::to_string(i / 2 + 1) + ".");
                 times[words[i + 1]]++;
@@ -243,7 +269,10 @@ TEST(CommonWords, AreThoseThatComeMost)
             ASSERT_EQ(sample.answers.size(), 10u);
             for (const std::string &answer : sample.answers) EXPECT_EQ(times.at(answer), often);
             for (const auto &[word, n] : times)
-                EXPECT_EQ(n, std::count(sample.answers.begin(), sample.answers.end(), word) > 0 ? often : seldom) << word;
+                EXPECT_EQ(n, std::count(sample.answers.begin(), sample.answers.end(), word) > 0
+                                 ? often
+                                 : seldom)
+                    << word;
         }
     }
 }
@@ -260,13 +289,16 @@ TEST(FrequentWords, TheThreeBehindTheDotsAreTheAnswer)
         for (const Sample &sample : generate("fwe", length, 10).samples) {
             std::map<std::string, unsigned>               times;
             std::vector<std::pair<unsigned, std::string>> ranks;
-            for (const std::string &word : words_of(sample.context.substr(sample.context.find("\n\n")))) times[word]++;
+            for (const std::string &word :
+                 words_of(sample.context.substr(sample.context.find("\n\n"))))
+                times[word]++;
             for (const auto &[word, n] : times) ranks.emplace_back(n, word);
             std::sort(ranks.rbegin(), ranks.rend());
             ASSERT_GE(ranks.size(), 4u);
             EXPECT_EQ(ranks[0].second, "...");
             ASSERT_EQ(sample.answers.size(), 3u);
-            for (size_t i = 0; i < 3; i++) EXPECT_EQ(times.at(sample.answers[i]), ranks[i + 1].first);
+            for (size_t i = 0; i < 3; i++)
+                EXPECT_EQ(times.at(sample.answers[i]), ranks[i + 1].first);
             if (ranks.size() > 4) {
                 EXPECT_GT(ranks[3].first, ranks[4].first) << length;
             }
@@ -311,7 +343,8 @@ TEST(Documents, HotpotKeepsAllThatTheAnswerNeeds)
     ASSERT_EQ(got.samples.size(), 3u) << got.text;
     for (const Sample &sample : got.samples) {
         EXPECT_NE(sample.context.find("X\nX was written by Y."), std::string::npos);
-        EXPECT_NE(sample.context.find("Y\nY was a writer. He was born in Bonn."), std::string::npos);
+        EXPECT_NE(sample.context.find("Y\nY was a writer. He was born in Bonn."),
+                  std::string::npos);
         EXPECT_EQ(sample.answers, (std::vector<std::string>{ "Bonn" }));
     }
     const Outcome wrong = generate("qa_1", 1024, 1, 1, &questions.qa);
@@ -321,10 +354,12 @@ TEST(Documents, HotpotKeepsAllThatTheAnswerNeeds)
 
 TEST(Documents, BadFilesAreRefused)
 {
-    for (const char *text :
-         { "", "3", "{}", "[]", R"({"data": []})", R"({"data": [{"paragraphs": [{"qas": []}]}]})", R"([{"question": "x"}])",
-           R"([{"question": "x", "answer": "y", "context": [[1, 2]]}])", R"({"data": [{"paragraphs": 3}, 4, null]})",
-           R"([{"question": "x", "answer": "y", "context": [["T", ["s"]]], "supporting_facts": [["other", 0]]}])" }) {
+    for (
+        const char *text :
+        { "", "3", "{}", "[]", R"({"data": []})", R"({"data": [{"paragraphs": [{"qas": []}]}]})",
+          R"([{"question": "x"}])", R"([{"question": "x", "answer": "y", "context": [[1, 2]]}])",
+          R"({"data": [{"paragraphs": 3}, 4, null]})",
+          R"([{"question": "x", "answer": "y", "context": [["T", ["s"]]], "supporting_facts": [["other", 0]]}])" }) {
         const Questions bad(text);
         EXPECT_EQ(bad.status, WEIR_EFORMAT) << text;
         EXPECT_NE(bad.said.find("questions.json"), std::string::npos) << bad.said;
@@ -338,20 +373,25 @@ TEST(Essay, WordsGoInACircleAndNeedlesBetweenSentences)
     weir_eval_essay   essay = {};
     weir_error        error = {};
     const std::string text = "One two  three.\nFour \"five!\" Six\tseven? Eight nine ten.";
-    ASSERT_EQ(weir_eval_essay_open(&essay, text.data(), text.size(), "text", &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_eval_essay_open(&essay, text.data(), text.size(), "text", &error), WEIR_OK)
+        << error.text;
     EXPECT_EQ(essay.n_words, 10u);
     weir_buffer       out = {};
     const char *const needles[] = { "NEEDLE", "PIN" };
     const uint32_t    depths[] = { 50, 100 };
     ASSERT_EQ(weir_eval_essay_print(&out, &essay, 0, 13, needles, depths, 2), WEIR_OK);
-    EXPECT_STREQ(out.data, "One two three. Four \"five!\" NEEDLE Six seven? Eight nine ten. One two three. PIN");
+    EXPECT_STREQ(
+        out.data,
+        "One two three. Four \"five!\" NEEDLE Six seven? Eight nine ten. One two three. PIN");
     weir_buffer_free(&out);
     weir_eval_essay_close(&essay);
     EXPECT_EQ(weir_eval_essay_open(&essay, "too short", 9, "text", &error), WEIR_EFORMAT);
-    EXPECT_EQ(weir_eval_essay_open(&essay, "a b c d e f g h i j \xff", 21, "text", &error), WEIR_EFORMAT);
+    EXPECT_EQ(weir_eval_essay_open(&essay, "a b c d e f g h i j \xff", 21, "text", &error),
+              WEIR_EFORMAT);
     EXPECT_NE(std::string(error.text).find("UTF-8"), std::string::npos) << error.text;
     const std::string zeros(40, '\0');
-    EXPECT_EQ(weir_eval_essay_open(&essay, zeros.data(), zeros.size(), "text", &error), WEIR_EFORMAT);
+    EXPECT_EQ(weir_eval_essay_open(&essay, zeros.data(), zeros.size(), "text", &error),
+              WEIR_EFORMAT);
 }
 
 } // namespace

@@ -9,7 +9,8 @@ namespace {
 
 TEST(Divergence, OfKnownDistributions)
 {
-    const float           full[] = { std::log(0.5f), std::log(0.25f), std::log(0.25f) }, other[] = { 7, 7, 7 };
+    const float full[] = { std::log(0.5f), std::log(0.25f), std::log(0.25f) },
+                other[] = { 7, 7, 7 };
     const weir_divergence d = weir_divergence_of(full, other, 3, 1);
     EXPECT_NEAR(d.kl, 0.5 * std::log(1.5) + 0.5 * std::log(0.75), 1e-7);
     EXPECT_NEAR(d.log_probability, std::log(1.0 / 3), 1e-7);
@@ -38,7 +39,8 @@ TEST(Rows, MassIsWhatFullAttentionGaveToKeptRows)
     EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, kept, 2), 0.625);
     EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, all, 4), 1.0);
     EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, kept, 0), 0.0);
-    EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, beyond, 3), 0.25); /* rows written since are no part of it */
+    EXPECT_DOUBLE_EQ(weir_mass_recall(p, 4, beyond, 3),
+                     0.25); /* rows written since are no part of it */
 }
 
 TEST(Rows, OutputErrorIsRelative)
@@ -54,7 +56,8 @@ TEST(Rows, OutputErrorIsRelative)
 /* Brown, Cai and DasGupta (2001): 95 % intervals of Wilson. */
 TEST(Interval, WilsonOfKnownShares)
 {
-    const weir_interval half = weir_wilson(5, 10, 1.96), none = weir_wilson(0, 10, 1.96), all = weir_wilson(10, 10, 1.96);
+    const weir_interval half = weir_wilson(5, 10, 1.96), none = weir_wilson(0, 10, 1.96),
+                        all = weir_wilson(10, 10, 1.96);
     EXPECT_NEAR(half.low, 0.2366, 1e-4);
     EXPECT_NEAR(half.high, 0.7634, 1e-4);
     EXPECT_DOUBLE_EQ(none.low, 0.0);
@@ -68,8 +71,10 @@ TEST(Interval, BootstrapCoversTheMeanAndRepeats)
 {
     std::vector<double> values, scratch(2000);
     for (int i = 0; i < 400; i++) values.push_back(i % 4 == 0 ? 1.0 : 0.0);
-    const weir_interval got = weir_bootstrap(values.data(), values.size(), 0.95, 3, scratch.data(), scratch.size()),
-                        again = weir_bootstrap(values.data(), values.size(), 0.95, 3, scratch.data(), scratch.size()),
+    const weir_interval got = weir_bootstrap(values.data(), values.size(), 0.95, 3, scratch.data(),
+                                             scratch.size()),
+                        again = weir_bootstrap(values.data(), values.size(), 0.95, 3,
+                                               scratch.data(), scratch.size()),
                         wilson = weir_wilson(100, 400, 1.96);
     EXPECT_NEAR(got.low, wilson.low, 0.01);
     EXPECT_NEAR(got.high, wilson.high, 0.01);

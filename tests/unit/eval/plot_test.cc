@@ -26,7 +26,8 @@ void expect_well_formed(const std::string &svg)
     const std::regex         element(R"re(<(/?)([a-z]+)((?: [A-Za-z0-9:-]+="[^"<>&]*")*)(/?)>)re");
     std::vector<std::string> open;
     size_t                   end = 0;
-    for (std::sregex_iterator i(svg.begin(), svg.end(), element); i != std::sregex_iterator(); ++i) {
+    for (std::sregex_iterator i(svg.begin(), svg.end(), element); i != std::sregex_iterator();
+         ++i) {
         const std::string between = svg.substr(end, static_cast<size_t>(i->position()) - end);
         EXPECT_EQ(between.find_first_of("<>"), std::string::npos) << between;
         EXPECT_FALSE(std::regex_search(between, std::regex("&(?!#[0-9]+;)"))) << between;
@@ -50,10 +51,12 @@ void expect_well_formed(const std::string &svg)
 
 class Curves : public ::testing::Test {
   protected:
-    weir_status plot(const std::vector<weir_plot_curve> &curves, const weir_plot_range &range = { 0, 1, true })
+    weir_status plot(const std::vector<weir_plot_curve> &curves,
+                     const weir_plot_range              &range = { 0, 1, true })
     {
         weir_buffer       out = {};
-        const weir_status status = weir_plot_curves(&out, &labels, curves.data(), curves.size(), &range, &error);
+        const weir_status status =
+            weir_plot_curves(&out, &labels, curves.data(), curves.size(), &range, &error);
         svg = status == WEIR_OK ? std::string(out.data, out.size) : "";
         weir_buffer_free(&out);
         return status;
@@ -64,8 +67,10 @@ class Curves : public ::testing::Test {
 
 TEST_F(Curves, HaveAPointPerValueAndANameEach)
 {
-    const double x[] = { 64, 128, 256, 1024 }, full[] = { 1, 1, 1, 0.9 }, window[] = { 0, 0.25, none, 1 };
-    ASSERT_EQ(plot({ { "full", x, full, 4 }, { "sinks & window", x, window, 4 } }), WEIR_OK) << error.text;
+    const double x[] = { 64, 128, 256, 1024 }, full[] = { 1, 1, 1, 0.9 },
+                 window[] = { 0, 0.25, none, 1 };
+    ASSERT_EQ(plot({ { "full", x, full, 4 }, { "sinks & window", x, window, 4 } }), WEIR_OK)
+        << error.text;
     expect_well_formed(svg);
     EXPECT_EQ(count(svg, "<circle "), 7u);
     EXPECT_EQ(count(svg, "<polyline "), 3u); /* a gap where the value is missing */
@@ -73,7 +78,8 @@ TEST_F(Curves, HaveAPointPerValueAndANameEach)
     EXPECT_EQ(count(svg, ">sinks &#38; window</text>"), 1u);
     EXPECT_EQ(count(svg, ">1K</text>"), 1u);
     /* 64 and 1024 at the ends of the axis, 256 in the middle of its 4 octaves; 0 at the bottom, 1 at the top. */
-    EXPECT_NE(svg.find("points=\"80.0,60.0 225.0,60.0 370.0,60.0 660.0,99.0\""), std::string::npos) << svg;
+    EXPECT_NE(svg.find("points=\"80.0,60.0 225.0,60.0 370.0,60.0 660.0,99.0\""), std::string::npos)
+        << svg;
     EXPECT_NE(svg.find("points=\"80.0,450.0 225.0,352.5\""), std::string::npos) << svg;
 }
 
@@ -107,7 +113,8 @@ TEST_F(Curves, WithoutAPointAreRefused)
 
 TEST(HeatMap, HasACellPerValue)
 {
-    const double          x[] = { 512, 4096 }, y[] = { 0, 50, 100 }, values[] = { 0, 0.5, 1, none, 0.25, 0.75 };
+    const double x[] = { 512, 4096 }, y[] = { 0, 50, 100 },
+                 values[] = { 0, 0.5, 1, none, 0.25, 0.75 };
     const weir_plot_cells cells = { x, y, values, 2, 3, "accuracy" };
     weir_buffer           out = {};
     weir_error            error = {};
@@ -117,10 +124,11 @@ TEST(HeatMap, HasACellPerValue)
     expect_well_formed(svg);
     EXPECT_EQ(count(svg, "stroke=\"#fff\""), 6u);
     EXPECT_EQ(count(svg, "fill=\"#ddd\""), 1u); /* the cell without a value */
-    for (const char *mark : { "x=\"80.0\" y=\"60.0\" width=\"64.0\" height=\"34.0\" fill=\"#b2182b\"", /* 0 */
-                              "x=\"144.0\" y=\"60.0\" width=\"64.0\" height=\"34.0\" fill=\"#f7f7f7\"", /* 0.5 */
-                              "x=\"80.0\" y=\"94.0\" width=\"64.0\" height=\"34.0\" fill=\"#2166ac\"", /* 1 */
-                              ">0.25</text>", ">0.75</text>", ">512</text>", ">4K</text>", ">accuracy</text>" })
+    for (const char *mark :
+         { "x=\"80.0\" y=\"60.0\" width=\"64.0\" height=\"34.0\" fill=\"#b2182b\"", /* 0 */
+           "x=\"144.0\" y=\"60.0\" width=\"64.0\" height=\"34.0\" fill=\"#f7f7f7\"", /* 0.5 */
+           "x=\"80.0\" y=\"94.0\" width=\"64.0\" height=\"34.0\" fill=\"#2166ac\"", /* 1 */
+           ">0.25</text>", ">0.75</text>", ">512</text>", ">4K</text>", ">accuracy</text>" })
         EXPECT_EQ(count(svg, mark), 1u) << mark;
 }
 
@@ -129,7 +137,8 @@ TEST(HeatMap, SizesAreChecked)
     const std::vector<double> many(65 * 64, 0.5);
     weir_buffer               out = {};
     weir_error                error = {};
-    for (const auto &[n_x, n_y] : { std::pair<size_t, size_t>(0, 1), { 1, 0 }, { 65, 1 }, { 1, 65 } }) {
+    for (const auto &[n_x, n_y] :
+         { std::pair<size_t, size_t>(0, 1), { 1, 0 }, { 65, 1 }, { 1, 65 } }) {
         const weir_plot_cells cells = { many.data(), many.data(), many.data(), n_x, n_y, "a" };
         EXPECT_EQ(weir_plot_heat_map(&out, &labels, &cells, &error), WEIR_EINVAL);
     }

@@ -16,7 +16,10 @@ struct Sample {
     int                      n_tokens, max_tokens, depth; /* n_tokens: of the prompt */
 };
 
-inline std::string text_of(const weir_buffer &buffer) { return buffer.size > 0 ? std::string(buffer.data, buffer.size) : ""; }
+inline std::string text_of(const weir_buffer &buffer)
+{
+    return buffer.size > 0 ? std::string(buffer.data, buffer.size) : "";
+}
 
 /* A third of the bytes, and 20 for the chat. */
 inline int tokens_of(const weir_eval_item &item)
@@ -30,7 +33,8 @@ struct Outcome {
     std::vector<Sample> samples;
 };
 
-inline Outcome generate(const char *name, int length, int n_samples, uint64_t seed = 42, const weir_eval_qa *qa = nullptr)
+inline Outcome generate(const char *name, int length, int n_samples, uint64_t seed = 42,
+                        const weir_eval_qa *qa = nullptr)
 {
     Outcome                     out = {};
     weir_error                  error = {};
@@ -41,7 +45,8 @@ inline Outcome generate(const char *name, int length, int n_samples, uint64_t se
         return out;
     }
     EXPECT_EQ(weir_eval_essay_bundled(&essay, &error), WEIR_OK) << error.text;
-    const weir_eval_counter counter = { [](void *, const weir_eval_item *item, int32_t *n, weir_error *) {
+    const weir_eval_counter counter = { [](void *, const weir_eval_item *item, int32_t *n,
+                                           weir_error *) {
                                            *n = tokens_of(*item);
                                            return WEIR_OK;
                                        },
@@ -55,11 +60,17 @@ inline Outcome generate(const char *name, int length, int n_samples, uint64_t se
     setting.counter = &counter;
     setting.user = &out;
     setting.take = [](void *user, const weir_eval_item *item) {
-        Sample sample = {
-            text_of(item->context), text_of(item->question), text_of(item->prefix), {}, {}, tokens_of(*item), item->max_tokens, item->depth
-        };
+        Sample      sample = { text_of(item->context),
+                               text_of(item->question),
+                               text_of(item->prefix),
+                               {},
+                               {},
+                               tokens_of(*item),
+                               item->max_tokens,
+                               item->depth };
         const char *at = item->answers.data;
-        for (size_t i = 0; i < item->n_answers; i++, at += strlen(at) + 1) sample.answers.emplace_back(at);
+        for (size_t i = 0; i < item->n_answers; i++, at += strlen(at) + 1)
+            sample.answers.emplace_back(at);
         weir_buffer line = {};
         weir_error  why = {};
         EXPECT_EQ(weir_eval_item_print(item, &line, &why), WEIR_OK) << why.text;

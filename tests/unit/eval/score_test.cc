@@ -13,7 +13,8 @@ TEST(Score, AllIsTheShareThatIsHeld)
 {
     EXPECT_DOUBLE_EQ(weir_score_all("ALPHA, BETA and A B.", three, n_three), 1.0);
     EXPECT_DOUBLE_EQ(weir_score_all("alphabet", three, n_three), 1.0 / 3);
-    EXPECT_DOUBLE_EQ(weir_score_all("alpha beta", three, n_three), 1.0); /* "a b" is in it: substrings count */
+    EXPECT_DOUBLE_EQ(weir_score_all("alpha beta", three, n_three),
+                     1.0); /* "a b" is in it: substrings count */
     EXPECT_DOUBLE_EQ(weir_score_all("", three, n_three), 0.0);
     EXPECT_DOUBLE_EQ(weir_score_all("x", three, 0), 0.0);
 }
@@ -22,7 +23,8 @@ TEST(Score, PartIsOneForAny)
 {
     EXPECT_DOUBLE_EQ(weir_score_part("it is Beta", three, n_three), 1.0);
     EXPECT_DOUBLE_EQ(weir_score_part("it is bet a", three, n_three), 0.0);
-    EXPECT_DOUBLE_EQ(weir_score_part("alph", three, n_three), 0.0); /* the end of the reply is no match */
+    EXPECT_DOUBLE_EQ(weir_score_part("alph", three, n_three),
+                     0.0); /* the end of the reply is no match */
 }
 
 TEST(Score, LineIsTheFirstThatHoldsAnything)
@@ -37,16 +39,19 @@ TEST(Score, LineIsTheFirstThatHoldsAnything)
 
 std::string state(const std::string &current, const std::string &stack, const std::string &visited)
 {
-    return "{\"current_node\": " + current + ", \"stack\": [" + stack + "], \"visited_nodes\": [" + visited + "]}";
+    return "{\"current_node\": " + current + ", \"stack\": [" + stack + "], \"visited_nodes\": [" +
+           visited + "]}";
 }
 
 TEST(State, IsTheLastOneBehindTheAnswer)
 {
     weir_state        got;
     const std::string first = state("1", "0, 1", "0, 1"), last = state("2", "0, 2", "0, 1, 2");
-    ASSERT_TRUE(weir_state_read(&got, ("Step: " + first + " Answer: it is " + last + " I think.").c_str()));
+    ASSERT_TRUE(
+        weir_state_read(&got, ("Step: " + first + " Answer: it is " + last + " I think.").c_str()));
     EXPECT_EQ(got.current, 2);
-    ASSERT_TRUE(weir_state_read(&got, ("Answer: " + first + " no, " + last).c_str())); /* the last of several */
+    ASSERT_TRUE(weir_state_read(
+        &got, ("Answer: " + first + " no, " + last).c_str())); /* the last of several */
     EXPECT_EQ(got.current, 2);
     ASSERT_TRUE(weir_state_read(&got, ("Answer: " + last + " {\"other\": 3} {broken").c_str()));
     EXPECT_EQ(got.current, 2);
@@ -54,7 +59,8 @@ TEST(State, IsTheLastOneBehindTheAnswer)
     EXPECT_EQ(got.current, 1);
     ASSERT_TRUE(weir_state_read(&got, ("Answer: " + first + "\nAnswer: " + last).c_str()));
     EXPECT_EQ(got.current, 2);
-    EXPECT_FALSE(weir_state_read(&got, (first + " Answer: unknown").c_str())); /* what stands before is no answer */
+    EXPECT_FALSE(weir_state_read(
+        &got, (first + " Answer: unknown").c_str())); /* what stands before is no answer */
     ASSERT_TRUE(weir_state_read(&got, state("null", "", "0, 1").c_str()));
     EXPECT_EQ(got.current, -1);
     EXPECT_EQ(got.n_stack, 0);
@@ -65,8 +71,9 @@ TEST(State, WhatIsNoneIsNotRead)
 {
     weir_state got;
     for (const std::string &text :
-         { state("64", "", ""), state("-1", "", ""), state("\"1\"", "", ""), state("1", "1.5", ""), state("1", "", "99"),
-           state("1", "[1]", ""), std::string("{\"current_node\": 1}"), std::string("{"), std::string("}"), std::string(""),
+         { state("64", "", ""), state("-1", "", ""), state("\"1\"", "", ""), state("1", "1.5", ""),
+           state("1", "", "99"), state("1", "[1]", ""), std::string("{\"current_node\": 1}"),
+           std::string("{"), std::string("}"), std::string(""),
            std::string("{\"current_node\": 1, \"stack\": 3, \"visited_nodes\": []}"),
            std::string(100000, '{'), "{\"current_node\": 1, \"stack\": [" + [] {
                std::string many = "0";
@@ -87,7 +94,8 @@ weir_state_score compare(const std::string &got, const std::string &want)
 TEST(State, IsRightAsAWholeAndMeasuredInParts)
 {
     const std::string      want = state("2", "0, 2", "0, 1, 2, 3");
-    const weir_state_score same = compare(state("2", "0,2", "3, 2, 1, 0, 0"), want); /* visited is a set */
+    const weir_state_score same =
+        compare(state("2", "0,2", "3, 2, 1, 0, 0"), want); /* visited is a set */
     EXPECT_TRUE(same.is_correct && same.current && same.depth && same.top && same.stack);
     EXPECT_DOUBLE_EQ(same.f1, 1.0);
     EXPECT_DOUBLE_EQ(same.visited_share, 1.0);
@@ -117,11 +125,13 @@ TEST(Score, RepliesGoByTheirRule)
     EXPECT_DOUBLE_EQ(weir_score_reply(WEIR_EVAL_ALL, "beta", three, n_three), 1.0 / 3);
     EXPECT_DOUBLE_EQ(weir_score_reply(WEIR_EVAL_PART, "beta", three, n_three), 1.0);
     EXPECT_DOUBLE_EQ(weir_score_reply(WEIR_EVAL_LINE, "alpha\n", "alpha", 1), 1.0);
-    EXPECT_DOUBLE_EQ(weir_score_reply(WEIR_EVAL_STATE, ("Answer: " + want).c_str(), want.c_str(), 1), 1.0);
+    EXPECT_DOUBLE_EQ(
+        weir_score_reply(WEIR_EVAL_STATE, ("Answer: " + want).c_str(), want.c_str(), 1), 1.0);
     EXPECT_DOUBLE_EQ(weir_score_reply(WEIR_EVAL_STATE, "Answer: none", want.c_str(), 1), 0.0);
     for (int i = 0; i < WEIR_EVAL_SCORINGS; i++) {
         weir_eval_scoring found;
-        ASSERT_TRUE(weir_eval_scoring_find(&found, weir_eval_scoring_name(static_cast<weir_eval_scoring>(i))));
+        ASSERT_TRUE(weir_eval_scoring_find(
+            &found, weir_eval_scoring_name(static_cast<weir_eval_scoring>(i))));
         EXPECT_EQ(found, i);
     }
     weir_eval_scoring none;

@@ -15,7 +15,10 @@
 namespace {
 
 struct Closer {
-    void operator()(weir_tensor_directory *directory) const { weir_tensor_directory_close(directory); }
+    void operator()(weir_tensor_directory *directory) const
+    {
+        weir_tensor_directory_close(directory);
+    }
 };
 using Directory = std::unique_ptr<weir_tensor_directory, Closer>;
 
@@ -63,9 +66,11 @@ TEST(Dequantise, EveryBlockTypeIsBitExact)
     const Directory golden = open("quant_blocks.safetensors");
     int             n_types = 0;
     for (const Block &block :
-         { Block{ "Q4_0", WEIR_Q4_0 }, Block{ "Q4_1", WEIR_Q4_1 }, Block{ "Q5_0", WEIR_Q5_0 }, Block{ "Q5_1", WEIR_Q5_1 },
-           Block{ "Q8_0", WEIR_Q8_0 }, Block{ "Q2_K", WEIR_Q2_K }, Block{ "Q3_K", WEIR_Q3_K }, Block{ "Q4_K", WEIR_Q4_K },
-           Block{ "Q5_K", WEIR_Q5_K }, Block{ "Q6_K", WEIR_Q6_K }, Block{ "IQ4_NL", WEIR_IQ4_NL }, Block{ "IQ4_XS", WEIR_IQ4_XS } }) {
+         { Block{ "Q4_0", WEIR_Q4_0 }, Block{ "Q4_1", WEIR_Q4_1 }, Block{ "Q5_0", WEIR_Q5_0 },
+           Block{ "Q5_1", WEIR_Q5_1 }, Block{ "Q8_0", WEIR_Q8_0 }, Block{ "Q2_K", WEIR_Q2_K },
+           Block{ "Q3_K", WEIR_Q3_K }, Block{ "Q4_K", WEIR_Q4_K }, Block{ "Q5_K", WEIR_Q5_K },
+           Block{ "Q6_K", WEIR_Q6_K }, Block{ "IQ4_NL", WEIR_IQ4_NL },
+           Block{ "IQ4_XS", WEIR_IQ4_XS } }) {
         const auto raw = read<uint8_t>(golden, std::string(block.name) + ".raw");
         const auto wanted = read<float>(golden, std::string(block.name) + ".f32");
         ASSERT_EQ(weir_row_bytes(block.dtype, (int64_t)wanted.size()), raw.size()) << block.name;
@@ -73,14 +78,18 @@ TEST(Dequantise, EveryBlockTypeIsBitExact)
         std::vector<uint8_t> shifted(raw.size() + 1);
         memcpy(shifted.data() + 1, raw.data(), raw.size());
         std::vector<float> values(wanted.size() + 1, 42.0f);
-        ASSERT_EQ(weir_k_ref_dequantise(values.data(), shifted.data() + 1, block.dtype, (int64_t)wanted.size()), WEIR_OK);
+        ASSERT_EQ(weir_k_ref_dequantise(values.data(), shifted.data() + 1, block.dtype,
+                                        (int64_t)wanted.size()),
+                  WEIR_OK);
         for (size_t i = 0; i < wanted.size(); i++)
-            ASSERT_EQ(canonical(values[i]), canonical(wanted[i])) << block.name << " element " << i << ": " << values[i];
+            ASSERT_EQ(canonical(values[i]), canonical(wanted[i]))
+                << block.name << " element " << i << ": " << values[i];
         EXPECT_EQ(values.back(), 42.0f) << "written past the end";
         n_types++;
     }
     int n_quantised = 0;
-    for (int i = 0; i < WEIR_DTYPE_COUNT; i++) n_quantised += weir_dtype_of((weir_dtype)i).quantised;
+    for (int i = 0; i < WEIR_DTYPE_COUNT; i++)
+        n_quantised += weir_dtype_of((weir_dtype)i).quantised;
     EXPECT_EQ(n_types, n_quantised);
 }
 
@@ -119,10 +128,13 @@ TEST(Dequantise, SpecialPatternsAndRounding)
         const auto wanted = read<uint32_t>(golden, std::string(type) + ".special_f32_bits");
         ASSERT_EQ(bits.size(), wanted.size());
         for (size_t i = 0; i < bits.size(); i++)
-            EXPECT_EQ(canonical(half ? weir_f16_to_f32(bits[i]) : weir_bf16_to_f32(bits[i])), wanted[i]) << type << " " << bits[i];
+            EXPECT_EQ(canonical(half ? weir_f16_to_f32(bits[i]) : weir_bf16_to_f32(bits[i])),
+                      wanted[i])
+                << type << " " << bits[i];
     }
     const auto from = read<uint32_t>(golden, "round.f32_bits");
-    const auto f16 = read<uint16_t>(golden, "round.f16_bits"), bf16 = read<uint16_t>(golden, "round.bf16_bits");
+    const auto f16 = read<uint16_t>(golden, "round.f16_bits"),
+               bf16 = read<uint16_t>(golden, "round.bf16_bits");
     ASSERT_TRUE(from.size() == f16.size() && from.size() == bf16.size() && from.size() > 100);
     for (size_t i = 0; i < from.size(); i++) {
         const float value = weir_f32_from_bits(from[i]);
@@ -138,7 +150,8 @@ TEST(Dequantise, EightBitFloats)
     for (size_t i = 0; i < bits.size(); i++) bits[i] = (uint8_t)i;
     std::vector<float> values(bits.size());
     ASSERT_EQ(weir_k_ref_dequantise(values.data(), bits.data(), WEIR_F8_E4M3, 256), WEIR_OK);
-    for (size_t i = 0; i < bits.size(); i++) EXPECT_EQ(canonical(values[i]), canonical(wanted[i])) << i;
+    for (size_t i = 0; i < bits.size(); i++)
+        EXPECT_EQ(canonical(values[i]), canonical(wanted[i])) << i;
     ASSERT_EQ(weir_k_ref_dequantise(values.data(), bits.data(), WEIR_F8_E5M2, 256), WEIR_OK);
     EXPECT_EQ(values[0x3C], 1.0f);
     EXPECT_EQ(values[0xC1], -2.5f);

@@ -17,7 +17,10 @@ namespace {
 const std::string models = "tests/golden/models/";
 
 struct Closer {
-    void operator()(weir_tensor_directory *directory) const { weir_tensor_directory_close(directory); }
+    void operator()(weir_tensor_directory *directory) const
+    {
+        weir_tensor_directory_close(directory);
+    }
 };
 using Directory = std::unique_ptr<weir_tensor_directory, Closer>;
 
@@ -37,7 +40,10 @@ int64_t integer(const Directory &directory, const char *key)
     return meta.integer;
 }
 
-std::vector<int64_t> shape(const weir_tensor *tensor) { return { tensor->shape, tensor->shape + tensor->n_dims }; }
+std::vector<int64_t> shape(const weir_tensor *tensor)
+{
+    return { tensor->shape, tensor->shape + tensor->n_dims };
+}
 
 /* Every tensor can be found again and its bytes can be read. */
 uint64_t walk(const Directory &directory)
@@ -60,7 +66,8 @@ TEST(Golden, EveryContainerOpens)
     for (const auto &entry : std::filesystem::recursive_directory_iterator(models)) {
         const std::string extension = entry.path().extension();
         if (entry.is_directory()) {
-            if (entry.path().filename() == "tq-k") continue; /* Holds two GGUF files and nothing else. */
+            if (entry.path().filename() == "tq-k")
+                continue; /* Holds two GGUF files and nothing else. */
             n_folders++;
         } else if (extension == ".gguf" || extension == ".safetensors") {
             n_files++;
@@ -81,8 +88,9 @@ TEST(Golden, EveryContainerOpens)
 void expect_tensors(const Directory &directory, const json_t *tensors)
 {
     const std::map<std::string, weir_dtype> dtypes = {
-        { "float32", WEIR_F32 },   { "int32", WEIR_I32 },   { "int16", WEIR_I16 }, { "uint8", WEIR_U8 },    { "int64", WEIR_I64 },
-        { "bfloat16", WEIR_BF16 }, { "float64", WEIR_F64 }, { "bool", WEIR_BOOL }, { "float16", WEIR_F16 },
+        { "float32", WEIR_F32 }, { "int32", WEIR_I32 }, { "int16", WEIR_I16 },
+        { "uint8", WEIR_U8 },    { "int64", WEIR_I64 }, { "bfloat16", WEIR_BF16 },
+        { "float64", WEIR_F64 }, { "bool", WEIR_BOOL }, { "float16", WEIR_F16 },
     };
     EXPECT_EQ(weir_tensor_directory_count(directory.get()), json_object_size(tensors));
     const char *name;
@@ -93,9 +101,11 @@ void expect_tensors(const Directory &directory, const json_t *tensors)
         ASSERT_NE(tensor, nullptr) << name;
         std::vector<int64_t> wanted;
         for (size_t i = 0; i < json_array_size(json_object_get(entry, "shape")); i++)
-            wanted.push_back(json_integer_value(json_array_get(json_object_get(entry, "shape"), i)));
+            wanted.push_back(
+                json_integer_value(json_array_get(json_object_get(entry, "shape"), i)));
         EXPECT_EQ(shape(tensor), wanted) << name;
-        EXPECT_EQ(tensor->dtype, dtypes.at(json_string_value(json_object_get(entry, "dtype")))) << name;
+        EXPECT_EQ(tensor->dtype, dtypes.at(json_string_value(json_object_get(entry, "dtype"))))
+            << name;
     }
 }
 
@@ -111,7 +121,8 @@ TEST(Golden, ShapesAreThoseOfTheIndexes)
 {
     for (const char *name : { "modules", "quant_blocks", "samplers" }) {
         json_t *root = read_json(models + name + ".json");
-        if (json_object_get(root, "tensors")) expect_tensors(open(models + name + ".safetensors"), json_object_get(root, "tensors"));
+        if (json_object_get(root, "tensors"))
+            expect_tensors(open(models + name + ".safetensors"), json_object_get(root, "tensors"));
         json_decref(root);
     }
     int n = 0;
@@ -141,11 +152,13 @@ TEST(Golden, ContainersAgree)
     EXPECT_EQ(integer(hf, "num_hidden_layers"), integer(gguf, "qwen35.block_count"));
     EXPECT_EQ(integer(hf, "head_dim"), integer(gguf, "qwen35.attention.key_length"));
     EXPECT_EQ(integer(hf, "hidden_size"), 64);
-    for (const auto &[a, b] : std::map<std::string, std::string>{ { "model.embed_tokens.weight", "token_embd.weight" },
-                                                                  { "lm_head.weight", "output.weight" },
-                                                                  { "model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight" },
-                                                                  { "model.layers.0.mlp.down_proj.weight", "blk.0.ffn_down.weight" } }) {
-        const weir_tensor *x = weir_tensor_directory_find(hf.get(), a.c_str()), *y = weir_tensor_directory_find(gguf.get(), b.c_str());
+    for (const auto &[a, b] : std::map<std::string, std::string>{
+             { "model.embed_tokens.weight", "token_embd.weight" },
+             { "lm_head.weight", "output.weight" },
+             { "model.layers.3.self_attn.q_proj.weight", "blk.3.attn_q.weight" },
+             { "model.layers.0.mlp.down_proj.weight", "blk.0.ffn_down.weight" } }) {
+        const weir_tensor *x = weir_tensor_directory_find(hf.get(), a.c_str()),
+                          *y = weir_tensor_directory_find(gguf.get(), b.c_str());
         ASSERT_TRUE(x != nullptr && y != nullptr) << a;
         EXPECT_EQ(shape(x), shape(y)) << a;
         ASSERT_EQ(x->dtype, WEIR_BF16);
@@ -168,7 +181,8 @@ TEST(Golden, GgufMetadata)
     ASSERT_EQ(meta.type, WEIR_META_STRING);
     EXPECT_STREQ(meta.string, "qwen35");
     EXPECT_EQ(meta.length, 6u);
-    ASSERT_TRUE(weir_tensor_directory_meta(gguf.get(), "qwen35.attention.layer_norm_rms_epsilon", &meta));
+    ASSERT_TRUE(
+        weir_tensor_directory_meta(gguf.get(), "qwen35.attention.layer_norm_rms_epsilon", &meta));
     ASSERT_EQ(meta.type, WEIR_META_FLOAT);
     EXPECT_FLOAT_EQ((float)meta.number, 1e-6f);
     ASSERT_TRUE(weir_tensor_directory_meta(gguf.get(), "qwen35.rope.dimension_sections", &meta));
@@ -199,7 +213,8 @@ TEST(Golden, ConfigMetadataPrefersTextConfig)
     ASSERT_TRUE(weir_tensor_directory_meta(nested.get(), "rope_parameters.rope_theta", &meta));
     EXPECT_EQ(meta.type == WEIR_META_INT ? (double)meta.integer : meta.number, 1e4);
     EXPECT_FALSE(weir_tensor_directory_meta(nested.get(), "rope_parameters", &meta));
-    const weir_tensor *image = weir_tensor_directory_find(nested.get(), "model.visual.patch_embed.proj.weight");
+    const weir_tensor *image =
+        weir_tensor_directory_find(nested.get(), "model.visual.patch_embed.proj.weight");
     ASSERT_NE(image, nullptr);
     EXPECT_EQ(shape(image), (std::vector<int64_t>{ 8, 3, 2, 2, 2 }));
 }
@@ -210,10 +225,12 @@ TEST(Golden, ShardsMakeOneDirectory)
     Directory    first = open(models + "qwen3-untied/model-00001-of-00002.safetensors");
     Directory    second = open(models + "qwen3-untied/model-00002-of-00002.safetensors");
     const size_t n = weir_tensor_directory_count(shards.get());
-    EXPECT_EQ(n, weir_tensor_directory_count(first.get()) + weir_tensor_directory_count(second.get()));
+    EXPECT_EQ(n,
+              weir_tensor_directory_count(first.get()) + weir_tensor_directory_count(second.get()));
     for (size_t i = 0; i < n; i++) {
         const weir_tensor *tensor = weir_tensor_directory_at(shards.get(), i);
-        const weir_tensor *same = weir_tensor_directory_find((tensor->file == 0 ? first : second).get(), tensor->name);
+        const weir_tensor *same =
+            weir_tensor_directory_find((tensor->file == 0 ? first : second).get(), tensor->name);
         ASSERT_NE(same, nullptr) << tensor->name;
         EXPECT_EQ(memcmp(tensor->data, same->data, tensor->bytes), 0);
     }
@@ -223,7 +240,8 @@ TEST(Golden, FolderOfTwoGgufFilesIsAmbiguous)
 {
     weir_tensor_directory *directory = nullptr;
     weir_error             error = {};
-    EXPECT_EQ(weir_tensor_directory_open(&directory, (models + "tq-k").c_str(), &error), WEIR_EFORMAT);
+    EXPECT_EQ(weir_tensor_directory_open(&directory, (models + "tq-k").c_str(), &error),
+              WEIR_EFORMAT);
     EXPECT_NE(std::string(error.text).find("more than one .gguf"), std::string::npos) << error.text;
 }
 

@@ -17,7 +17,8 @@ std::string problem(const std::string &text, size_t max_depth = WEIR_JSON_DEPTH)
 {
     weir_error        error = {};
     json_t           *value = nullptr;
-    const weir_status status = weir_json_parse(&value, text.data(), text.size(), "t.json", max_depth, &error);
+    const weir_status status =
+        weir_json_parse(&value, text.data(), text.size(), "t.json", max_depth, &error);
     json_decref(value);
     if (status == WEIR_OK) return "";
     EXPECT_EQ(status, WEIR_EFORMAT);
@@ -33,7 +34,8 @@ TEST(Json, ReadsValues)
     weir_error error = {};
     json_t    *value = nullptr;
     const char text[] = "{\"a\": [1, 2.5, \"x\\u0000y\"], \"b\": {\"c\": true}}";
-    ASSERT_EQ(weir_json_parse(&value, text, sizeof text - 1, "t.json", 2, &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_json_parse(&value, text, sizeof text - 1, "t.json", 2, &error), WEIR_OK)
+        << error.text;
     const json_t *a = json_object_get(value, "a");
     EXPECT_EQ(json_integer_value(json_array_get(a, 0)), 1);
     EXPECT_EQ(json_real_value(json_array_get(a, 1)), 2.5);
@@ -90,7 +92,8 @@ TEST(Json, RefusesWhatIsNotStrictJson)
 
 TEST(Json, ErrorTextIsPrintable)
 {
-    for (const char byte : problem("\"\xc3\x28 \x01\x7f\"")) EXPECT_TRUE(byte >= 0x20 && byte < 0x7f);
+    for (const char byte : problem("\"\xc3\x28 \x01\x7f\""))
+        EXPECT_TRUE(byte >= 0x20 && byte < 0x7f);
 }
 
 TEST(Json, FilesHaveLimits)

@@ -21,7 +21,8 @@ class Runner : public ::testing::Test {
   protected:
     Runner()
     {
-        folder_ = ::testing::TempDir() + "/golden." + ::testing::UnitTest::GetInstance()->current_test_info()->name();
+        folder_ = ::testing::TempDir() + "/golden." +
+                  ::testing::UnitTest::GetInstance()->current_test_info()->name();
         fs::remove_all(folder_);
         fs::create_directories(folder_);
     }
@@ -31,7 +32,8 @@ class Runner : public ::testing::Test {
     void        copy(const char *from, const std::string &name) const
     {
         fs::create_directories(fs::path(at(name)).parent_path());
-        fs::copy_file(std::string(from) + "/" + fs::path(name).filename().string(), at(name), fs::copy_options::overwrite_existing);
+        fs::copy_file(std::string(from) + "/" + fs::path(name).filename().string(), at(name),
+                      fs::copy_options::overwrite_existing);
         fs::permissions(at(name), fs::perms::owner_write, fs::perm_options::add);
     }
     void write(const std::string &name, const std::string &text) const
@@ -59,9 +61,12 @@ class Runner : public ::testing::Test {
         uint64_t length = 0;
         memcpy(&length, text.data(), sizeof length);
         json_t *const header = json_loadb(text.data() + 8, length, 0, nullptr);
-        json_t *const offsets = json_object_get(json_object_get(header, tensor.c_str()), "data_offsets");
-        const size_t  at =
-            json_array_size(offsets) == 2 ? 8 + length + static_cast<size_t>(json_integer_value(json_array_get(offsets, 0))) : 0;
+        json_t *const offsets =
+            json_object_get(json_object_get(header, tensor.c_str()), "data_offsets");
+        const size_t at =
+            json_array_size(offsets) == 2
+                ? 8 + length + static_cast<size_t>(json_integer_value(json_array_get(offsets, 0)))
+                : 0;
         json_decref(header);
         return at;
     }
@@ -74,7 +79,8 @@ class Runner : public ::testing::Test {
         memcpy(&text[at + index * sizeof value], &value, sizeof value);
         write(name, text);
     }
-    golden::Counts run(void (*part)(const std::string &, golden::Counts *), const std::string &filter = "") const
+    golden::Counts run(void (*part)(const std::string &, golden::Counts *),
+                       const std::string &filter = "") const
     {
         golden::Counts counts;
         counts.filter = filter;
@@ -90,7 +96,9 @@ TEST(Stored, EveryOperationAgrees)
     golden::run_modules(models, &counts);
     EXPECT_EQ(counts.failed, 0);
     EXPECT_EQ(counts.passed, 45);
-    EXPECT_EQ(counts.skipped, 7); /* bf16 norms, experts, latent attention, routers, block scales (2), image positions */
+    EXPECT_EQ(
+        counts.skipped,
+        7); /* bf16 norms, experts, latent attention, routers, block scales (2), image positions */
 }
 
 TEST(Stored, EveryBlockFormatAgrees)
@@ -129,7 +137,8 @@ TEST(Stored, EveryCodecAgrees)
     golden::run_kv(kv, &counts);
     EXPECT_EQ(counts.failed, 0);
     EXPECT_EQ(counts.passed, 56);
-    EXPECT_EQ(counts.skipped, 3); /* when KIVI codes its rows, sketches of residuals, a book of 1 bit */
+    EXPECT_EQ(counts.skipped,
+              3); /* when KIVI codes its rows, sketches of residuals, a book of 1 bit */
 }
 
 TEST(Stored, EveryCodaCaseAgrees)
@@ -189,7 +198,8 @@ TEST(Checks, InfinityAgreesWithItselfOnly)
 
 TEST(Checks, TolerancesAreReadFromTheirText)
 {
-    const golden::Tolerance both = golden::Tolerance::parse("rtol 1e-4 atol 2e-4"), one = golden::Tolerance::parse("atol 0.5"),
+    const golden::Tolerance both = golden::Tolerance::parse("rtol 1e-4 atol 2e-4"),
+                            one = golden::Tolerance::parse("atol 0.5"),
                             none = golden::Tolerance::parse("equal");
     EXPECT_EQ(both.rtol, 1e-4);
     EXPECT_EQ(both.atol, 2e-4);
@@ -201,8 +211,10 @@ TEST(Checks, TolerancesAreReadFromTheirText)
 /* One wrong value in each operation's expected results fails its case and no other. */
 TEST_F(Runner, AWrongValueFailsItsCase)
 {
-    for (const char *tensor : { "G1.y_plain_eps1e-05", "G2.y", "G3.q_rot", "G3.sin", "G4.cos", "G5.y_T4", "G6.beta", "G7.y", "G8.o",
-                                "G8_dv.S", "G9.S_S0_T65", "G12.mlp_y", "G19.release_inv_freq", "G21.inv_freq.3", "G25.table" }) {
+    for (const char *tensor :
+         { "G1.y_plain_eps1e-05", "G2.y", "G3.q_rot", "G3.sin", "G4.cos", "G5.y_T4", "G6.beta",
+           "G7.y", "G8.o", "G8_dv.S", "G9.S_S0_T65", "G12.mlp_y", "G19.release_inv_freq",
+           "G21.inv_freq.3", "G25.table" }) {
         copy(models, "modules.json");
         copy(models, "modules.safetensors");
         spoil("modules.safetensors", tensor, 3, 7.5f);
@@ -236,16 +248,20 @@ TEST_F(Runner, AWrongBitFailsItsCodecCase)
 {
     copy(kv, "index.json");
     const golden::Document index(at("index.json"));
-    const json_t *const    tensors = json_object_get(json_object_get(index["files"], "codec.safetensors"), "tensors");
-    const std::string      good = (copy(kv, "codec.safetensors"), read("codec.safetensors"));
-    const char            *name;
-    const json_t          *fields;
+    const json_t *const    tensors =
+        json_object_get(json_object_get(index["files"], "codec.safetensors"), "tensors");
+    const std::string good = (copy(kv, "codec.safetensors"), read("codec.safetensors"));
+    const char       *name;
+    const json_t     *fields;
     json_object_foreach(const_cast<json_t *>(tensors), name, fields)
     {
-        const std::string tensor = name, dtype = golden::string_at(fields, "dtype"), group = tensor.substr(0, tensor.find('.'));
+        const std::string tensor = name, dtype = golden::string_at(fields, "dtype"),
+                          group = tensor.substr(0, tensor.find('.'));
         if (golden::string_at(fields, "tol") == "input" || group == "qjl") continue;
         std::string  text = good;
-        const size_t at = place(text, tensor), last_byte = dtype == "F32" ? 3 : dtype == "U16" ? 1 : 0;
+        const size_t at = place(text, tensor), last_byte = dtype == "F32"   ? 3
+                                                           : dtype == "U16" ? 1
+                                                                            : 0;
         ASSERT_GT(at, 0u) << tensor;
         text[at + last_byte] = static_cast<char>(text[at + last_byte] ^ 0x40);
         write("codec.safetensors", text);
@@ -257,11 +273,14 @@ TEST_F(Runner, AWrongBitFailsItsCodecCase)
 TEST_F(Runner, CodecFilesThatContradictThemselvesFail)
 {
     const std::pair<const char *, const char *> changes[] = {
-        { "\"rows64\":{\"dtype\":\"F32\",\"shape\":[20,64]", "\"rows64\":{\"dtype\":\"F32\",\"shape\":[64,20]" },
-        { "\"att.q\":{\"dtype\":\"F32\",\"shape\":[4,64]", "\"att.q\":{\"dtype\":\"F32\",\"shape\":[256,1]" },
+        { "\"rows64\":{\"dtype\":\"F32\",\"shape\":[20,64]",
+          "\"rows64\":{\"dtype\":\"F32\",\"shape\":[64,20]" },
+        { "\"att.q\":{\"dtype\":\"F32\",\"shape\":[4,64]",
+          "\"att.q\":{\"dtype\":\"F32\",\"shape\":[256,1]" },
         { "\"kivi2.k.scale\":{\"dtype\":\"U16\"", "\"kivi2.k.scale\":{\"dtype\":\"F16\"" },
         { "\"turbo.d64.sign\"", "\"turbo.d65.sign\"" },
-        { "\"residual.v\":{\"dtype\":\"F32\",\"shape\":[150,64]", "\"residual.v\":{\"dtype\":\"F32\",\"shape\":[75,128]" },
+        { "\"residual.v\":{\"dtype\":\"F32\",\"shape\":[150,64]",
+          "\"residual.v\":{\"dtype\":\"F32\",\"shape\":[75,128]" },
     };
     for (const auto &[was, now] : changes) {
         copy(kv, "index.json");
@@ -301,7 +320,8 @@ TEST_F(Runner, AnyWrongPolicyValueFailsItsCase)
         if (golden::string_at(fields, "tol") == "input") continue;
         const std::string name = tensor, dtype = golden::string_at(fields, "dtype");
         std::string       text = good, label = name.substr(0, name.rfind('.'));
-        while (label.find('.') != std::string::npos && json_object_get(json_object_get(entry, "cases"), label.c_str()) == nullptr)
+        while (label.find('.') != std::string::npos &&
+               json_object_get(json_object_get(entry, "cases"), label.c_str()) == nullptr)
             label.resize(label.rfind('.'));
         const size_t at = place(text, tensor) + (dtype == "F32" ? 3 : 0);
         ASSERT_GT(at, 3u) << tensor;
@@ -317,8 +337,10 @@ TEST_F(Runner, PolicyFilesThatContradictThemselvesFail)
 {
     const std::pair<const char *, const char *> changes[] = {
         { "\"head_dim\": 16, \"tokens\": 96", "\"head_dim\": 16, \"tokens\": 97" },
-        { "\"n_kept\": 48, \"source\": \"kvpress 0.5.5\", \"window\": 8", "\"n_kept\": 48, \"source\": \"kvpress 0.5.5\", \"window\": 97" },
-        { "\"window\": 8, \"kernel\": 5, \"capacity\": 48", "\"window\": 8, \"kernel\": 4, \"capacity\": 48" },
+        { "\"n_kept\": 48, \"source\": \"kvpress 0.5.5\", \"window\": 8",
+          "\"n_kept\": 48, \"source\": \"kvpress 0.5.5\", \"window\": 97" },
+        { "\"window\": 8, \"kernel\": 5, \"capacity\": 48",
+          "\"window\": 8, \"kernel\": 4, \"capacity\": 48" },
         { "\"future\": 64, \"sinks\": 4", "\"future\": 64, \"sinks\": 400" },
         { "\"sinks\": 4, \"lag\": 16", "\"sinks\": 4, \"lag\": 1.5" },
         { "\"prefill\": 32, \"sinks\": 4", "\"prefill\": 0, \"sinks\": 4" },
@@ -347,7 +369,8 @@ TEST_F(Runner, AttentionValuesThatAreNotThereFail)
 
 TEST_F(Runner, AWrongValueFailsItsModel)
 {
-    for (const char *name : { "config.json", "golden.json", "golden.safetensors", "model.safetensors" })
+    for (const char *name :
+         { "config.json", "golden.json", "golden.safetensors", "model.safetensors" })
         copy("tests/golden/models/mistral", std::string("other name/") + name);
     EXPECT_EQ(run(golden::run_models).passed, 1);
     spoil("other name/golden.safetensors", "decode.last_logits", 3, 7.5f);
@@ -358,7 +381,8 @@ TEST_F(Runner, NamesThatAreNotKnownAreSkipped)
 {
     copy(models, "modules.json");
     copy(models, "modules.safetensors");
-    for (const char *name : { "modules.json", "modules.safetensors" }) replace(name, "\"G7.x\"", "\"G0.x\"");
+    for (const char *name : { "modules.json", "modules.safetensors" })
+        replace(name, "\"G7.x\"", "\"G0.x\"");
     const golden::Counts counts = run(golden::run_modules, "modules/G0");
     EXPECT_EQ(counts.skipped, 1);
     EXPECT_EQ(counts.failed, 0);
@@ -379,7 +403,8 @@ TEST_F(Runner, BrokenFilesFailWithAMessage)
 {
     for (const char *text : { "", "{", "[]", "{}", "{\"tensors\": 3, \"cases\": 4, \"files\": 5}",
                               "{\"tensors\": {}, \"cases\": [1], \"files\": {\"x\": 1}}" }) {
-        for (const char *name : { "golden.json", "modules.json", "samplers.json", "index.json" }) write(name, text);
+        for (const char *name : { "golden.json", "modules.json", "samplers.json", "index.json" })
+            write(name, text);
         write("modules.safetensors", "not one");
         write("samplers.safetensors", "");
         write("quant_blocks.safetensors", std::string(8, '\xff'));
@@ -397,10 +422,14 @@ TEST_F(Runner, BrokenFilesFailWithAMessage)
 TEST_F(Runner, FoldersThatContradictThemselvesFail)
 {
     const std::pair<const char *, const char *> changes[] = {
-        { "\"G1.x\":{\"dtype\":\"F32\",\"shape\":[6,48]", "\"G1.x\":{\"dtype\":\"F32\",\"shape\":[48,6]" },
-        { "\"G2.o\":{\"dtype\":\"F32\",\"shape\":[7,6,16]", "\"G2.o\":{\"dtype\":\"F32\",\"shape\":[7,96,1]" },
-        { "\"G8.q\":{\"dtype\":\"F32\",\"shape\":[7,2,16]", "\"G8.q\":{\"dtype\":\"F32\",\"shape\":[2,7,16]" },
-        { "\"G5.w\":{\"dtype\":\"F32\",\"shape\":[128,4]", "\"G5.w\":{\"dtype\":\"F32\",\"shape\":[4,128]" },
+        { "\"G1.x\":{\"dtype\":\"F32\",\"shape\":[6,48]",
+          "\"G1.x\":{\"dtype\":\"F32\",\"shape\":[48,6]" },
+        { "\"G2.o\":{\"dtype\":\"F32\",\"shape\":[7,6,16]",
+          "\"G2.o\":{\"dtype\":\"F32\",\"shape\":[7,96,1]" },
+        { "\"G8.q\":{\"dtype\":\"F32\",\"shape\":[7,2,16]",
+          "\"G8.q\":{\"dtype\":\"F32\",\"shape\":[2,7,16]" },
+        { "\"G5.w\":{\"dtype\":\"F32\",\"shape\":[128,4]",
+          "\"G5.w\":{\"dtype\":\"F32\",\"shape\":[4,128]" },
     };
     for (const auto &[was, now] : changes) {
         copy(models, "modules.json");
@@ -416,7 +445,8 @@ TEST_F(Runner, FoldersThatContradictThemselvesFail)
 
 TEST_F(Runner, WeightsAndResultsThatAreNotThereFail)
 {
-    for (const char *name : { "config.json", "golden.json", "golden.safetensors" }) copy("tests/golden/models/mistral", name);
+    for (const char *name : { "config.json", "golden.json", "golden.safetensors" })
+        copy("tests/golden/models/mistral", name);
     EXPECT_EQ(run(golden::run_models).failed, 1);
     copy("tests/golden/models/mistral", "model.safetensors");
     EXPECT_EQ(run(golden::run_models).passed, 1);

@@ -54,11 +54,13 @@ struct RaggedCase {
 
 std::vector<RaggedCase> ragged_cases()
 {
-    std::vector<RaggedCase> all = { { { 6, 3, 32, 24, 0, 1, 0, WEIR_KV_F16, WEIR_KV_F16 }, { 2100, 0, 1023 } },
-                                    { { 8, 2, 32, 32, 0, 20, 0, WEIR_KV_F32, WEIR_KV_F32 }, { 1010, 2200 } },
-                                    { { 4, 4, 16, 16, 0, 90, 0, WEIR_KV_F32, WEIR_KV_F16 }, { 0, 31, 70, 300 } } };
-    for (const weir_kv_format format :
-         { WEIR_KV_F32, WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_INT8, WEIR_KV_KIVI4, WEIR_KV_KIVI2 })
+    std::vector<RaggedCase> all = {
+        { { 6, 3, 32, 24, 0, 1, 0, WEIR_KV_F16, WEIR_KV_F16 }, { 2100, 0, 1023 } },
+        { { 8, 2, 32, 32, 0, 20, 0, WEIR_KV_F32, WEIR_KV_F32 }, { 1010, 2200 } },
+        { { 4, 4, 16, 16, 0, 90, 0, WEIR_KV_F32, WEIR_KV_F16 }, { 0, 31, 70, 300 } }
+    };
+    for (const weir_kv_format format : { WEIR_KV_F32, WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_TURBO4,
+                                         WEIR_KV_INT8, WEIR_KV_KIVI4, WEIR_KV_KIVI2 })
         for (const int32_t n_rows : { 1, 12 }) {
             const weir_kv_format v_format = n_rows == 1 ? format : WEIR_KV_Q8_0;
             all.push_back({ { 6, 2, 64, 32, 0, n_rows, 0, format, v_format }, { 1100, 45 } });
@@ -72,16 +74,18 @@ TEST(AttentionHeads, RaggedHeadsAreWhatEachIsAlone)
         const Ragged                       text_of_heads(c.shape, c.n_past, 3);
         const Floats                       q = text_of_heads.queries();
         const std::vector<weir_kv_segment> segments = text_of_heads.segments(0);
-        Floats                             want((size_t)(c.shape.n_rows * c.shape.heads * c.shape.value_dim), NAN);
-        weir_attention_args                args = args_of(c.shape, q.data(), want.data(), segments);
+        Floats              want((size_t)(c.shape.n_rows * c.shape.heads * c.shape.value_dim), NAN);
+        weir_attention_args args = args_of(c.shape, q.data(), want.data(), segments);
         ASSERT_EQ(run(weir_kernel_ref_attention, &args), WEIR_OK);
         for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION)) {
             Floats              got(want.size(), NAN);
             std::vector<Floats> alone;
             args.out = got.data();
             ASSERT_EQ(run(*kernel, &args, 3), WEIR_OK);
-            for (const auto &head : text_of_heads.heads) alone.push_back(attend(*kernel, *head, 0, c.shape.n_rows));
-            EXPECT_TRUE(same_bits(got, text_of_heads.beside(alone, c.shape.value_dim))) << text(*kernel, c.shape);
+            for (const auto &head : text_of_heads.heads)
+                alone.push_back(attend(*kernel, *head, 0, c.shape.n_rows));
+            EXPECT_TRUE(same_bits(got, text_of_heads.beside(alone, c.shape.value_dim)))
+                << text(*kernel, c.shape);
             expect_close(got, want, kernel->atol, kernel->rtol, text(*kernel, c.shape));
         }
     }
@@ -98,12 +102,15 @@ TEST(AttentionHeads, BatchesOfWholeAndRagged)
     for (const weir_kv_segment &range : middle.segments(1)) segments.push_back(range);
     segments.push_back(last.pages.segment(4, 3, 1030));
     Floats q = first.q;
-    for (const Floats &more : { middle.queries(), last.q }) q.insert(q.end(), more.begin(), more.end());
+    for (const Floats &more : { middle.queries(), last.q })
+        q.insert(q.end(), more.begin(), more.end());
     for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION)) {
         Floats                    out(7 * 4 * 32, NAN), alone = attend(*kernel, first, 0, 1);
         const weir_attention_args args = args_of(shape, q.data(), out.data(), segments);
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
-        const Floats ragged = middle.beside({ attend(*kernel, *middle.heads[0], 0, 3), attend(*kernel, *middle.heads[1], 0, 3) }, 32);
+        const Floats ragged = middle.beside(
+            { attend(*kernel, *middle.heads[0], 0, 3), attend(*kernel, *middle.heads[1], 0, 3) },
+            32);
         const Floats whole = attend(*kernel, last, 0, 3);
         alone.insert(alone.end(), ragged.begin(), ragged.end());
         alone.insert(alone.end(), whole.begin(), whole.end());
@@ -112,15 +119,18 @@ TEST(AttentionHeads, BatchesOfWholeAndRagged)
 }
 
 // All rows of a sequence by ranges of heads that end so; in pieces of one split with a carry, or at once.
-Floats attend_cut(const weir_kernel &kernel, const Sequence &sequence, const std::vector<int32_t> &ends, bool in_pieces)
+Floats attend_cut(const weir_kernel &kernel, const Sequence &sequence,
+                  const std::vector<int32_t> &ends, bool in_pieces)
 {
     const Shape                       &shape = sequence.shape;
-    const std::vector<weir_kv_segment> ranges = cut(sequence.pages.segment(0, shape.n_rows, shape.n_past), ends);
-    const size_t                       n = (size_t)(shape.n_rows * shape.heads);
-    Floats                             out(n * (size_t)shape.value_dim, NAN);
-    Floats                             carry(n * (size_t)weir_attention_carry_floats(shape.value_dim), NAN);
-    weir_attention_args                args = args_of(shape, sequence.q.data(), out.data(), ranges);
-    const int32_t                      n_splits = in_pieces ? (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1 : 1;
+    const std::vector<weir_kv_segment> ranges =
+        cut(sequence.pages.segment(0, shape.n_rows, shape.n_past), ends);
+    const size_t        n = (size_t)(shape.n_rows * shape.heads);
+    Floats              out(n * (size_t)shape.value_dim, NAN);
+    Floats              carry(n * (size_t)weir_attention_carry_floats(shape.value_dim), NAN);
+    weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), ranges);
+    const int32_t       n_splits =
+        in_pieces ? (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1 : 1;
     for (int32_t split = 0; split < n_splits; split++) {
         args.carry = in_pieces ? carry.data() : nullptr;
         args.first_split = split, args.end_split = split + 1, args.is_last = split + 1 == n_splits;
@@ -131,19 +141,22 @@ Floats attend_cut(const weir_kernel &kernel, const Sequence &sequence, const std
 
 TEST(AttentionHeads, BitsDoNotDependOnTheCutOfHeads)
 {
-    for (const Shape &shape :
-         { Shape{ 8, 4, 32, 32, 2100, 1, 0, WEIR_KV_F16, WEIR_KV_F16 }, Shape{ 4, 4, 64, 32, 1000, 40, 0, WEIR_KV_F32, WEIR_KV_BF16 },
-           Shape{ 12, 4, 32, 64, 1020, 9, 0, WEIR_KV_TURBO4, WEIR_KV_Q8_0 }, Shape{ 8, 4, 32, 32, 40, 50, 0, WEIR_KV_INT8, WEIR_KV_KIVI2 },
-           Shape{ 4, 4, 16, 20, 1100, 30, 300, WEIR_KV_F16, WEIR_KV_F16 } }) {
+    for (const Shape &shape : { Shape{ 8, 4, 32, 32, 2100, 1, 0, WEIR_KV_F16, WEIR_KV_F16 },
+                                Shape{ 4, 4, 64, 32, 1000, 40, 0, WEIR_KV_F32, WEIR_KV_BF16 },
+                                Shape{ 12, 4, 32, 64, 1020, 9, 0, WEIR_KV_TURBO4, WEIR_KV_Q8_0 },
+                                Shape{ 8, 4, 32, 32, 40, 50, 0, WEIR_KV_INT8, WEIR_KV_KIVI2 },
+                                Shape{ 4, 4, 16, 20, 1100, 30, 300, WEIR_KV_F16, WEIR_KV_F16 } }) {
         const Sequence sequence(shape, 13);
         for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION)) {
             const Floats whole = attend(*kernel, sequence, 0, shape.n_rows);
             const bool   is_slow = kernel->backend == WEIR_BACKEND_REF;
-            for (const std::vector<int32_t> &ends : { std::vector<int32_t>{ 2, 4 }, { 1, 4 }, { 1, 2, 3, 4 }, { 4 } })
+            for (const std::vector<int32_t> &ends :
+                 { std::vector<int32_t>{ 2, 4 }, { 1, 4 }, { 1, 2, 3, 4 }, { 4 } })
                 for (const bool in_pieces : { false, true }) {
                     if (is_slow && (in_pieces || ends[0] != 2)) continue;
                     EXPECT_TRUE(same_bits(whole, attend_cut(*kernel, sequence, ends, in_pieces)))
-                        << text(*kernel, shape) << " ranges " << ends.size() << (in_pieces ? " in pieces" : "");
+                        << text(*kernel, shape) << " ranges " << ends.size()
+                        << (in_pieces ? " in pieces" : "");
                 }
         }
     }
@@ -152,9 +165,10 @@ TEST(AttentionHeads, BitsDoNotDependOnTheCutOfHeads)
 TEST(AttentionHeads, OthersAreNotTouched)
 {
     for (const int32_t n_past : { 100, 2100 }) {
-        const Shape                  shape = { 8, 4, 32, 32, n_past, 2, 0, WEIR_KV_F16, WEIR_KV_F16 };
-        const Sequence               sequence(shape, 23);
-        std::vector<weir_kv_segment> ranges = cut(sequence.pages.segment(0, 2, n_past), { 1, 3, 4 });
+        const Shape    shape = { 8, 4, 32, 32, n_past, 2, 0, WEIR_KV_F16, WEIR_KV_F16 };
+        const Sequence sequence(shape, 23);
+        std::vector<weir_kv_segment> ranges =
+            cut(sequence.pages.segment(0, 2, n_past), { 1, 3, 4 });
         ranges = { ranges[1] };
         for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION)) {
             const Floats              whole = attend(*kernel, sequence, 0, 2);
@@ -163,19 +177,23 @@ TEST(AttentionHeads, OthersAreNotTouched)
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
             for (size_t i = 0; i < out.size(); i++) {
                 const size_t head = i / 32 % 8;
-                ASSERT_EQ(out[i], head >= 2 && head < 6 ? whole[i] : 7.0f) << kernel->name << " " << i;
+                ASSERT_EQ(out[i], head >= 2 && head < 6 ? whole[i] : 7.0f)
+                    << kernel->name << " " << i;
             }
         }
     }
 }
 
 // ---- rows in and out --------------------------------------------------------------------------------------------------------------
-template <class Args> Args rows_args(const Shape &shape, const std::vector<weir_kv_segment> &segments)
+template <class Args>
+Args rows_args(const Shape &shape, const std::vector<weir_kv_segment> &segments)
 {
     Args args = {};
     args.segments = segments.data(), args.n_segments = (int64_t)segments.size();
-    args.n_kv_heads = shape.kv_heads, args.key_dim = shape.key_dim, args.value_dim = shape.value_dim;
-    args.k_stride = shape.kv_heads * shape.key_dim, args.v_stride = shape.kv_heads * shape.value_dim;
+    args.n_kv_heads = shape.kv_heads, args.key_dim = shape.key_dim,
+    args.value_dim = shape.value_dim;
+    args.k_stride = shape.kv_heads * shape.key_dim,
+    args.v_stride = shape.kv_heads * shape.value_dim;
     args.k_format = shape.k_format, args.v_format = shape.v_format;
     return args;
 }
@@ -183,7 +201,8 @@ template <class Args> Args rows_args(const Shape &shape, const std::vector<weir_
 // New rows join heads of unequal length: each head's pages are those of a sequence with that head alone, and read so.
 TEST(KvHeads, WriteAndReadRaggedHeads)
 {
-    for (const weir_kv_format format : { WEIR_KV_F32, WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_INT8, WEIR_KV_KIVI4 }) {
+    for (const weir_kv_format format :
+         { WEIR_KV_F32, WEIR_KV_F16, WEIR_KV_Q8_0, WEIR_KV_TURBO4, WEIR_KV_INT8, WEIR_KV_KIVI4 }) {
         const Shape                shape = { 3, 3, 64, 32, 0, 70, 0, format, format };
         const std::vector<int32_t> n_past = { 130, 0, 63 };
         const Ragged               want(shape, n_past, 29);
@@ -201,12 +220,14 @@ TEST(KvHeads, WriteAndReadRaggedHeads)
                 if (n_past[g] > 0) head.write(0, n_past[g]);
             }
             const std::vector<weir_kv_segment> segments = got.segments(0);
-            auto                               args = rows_args<weir_kv_write_args>(shape, segments);
+            auto args = rows_args<weir_kv_write_args>(shape, segments);
             args.k = all_k.data(), args.v = all_v.data();
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
             for (size_t g = 0; g < 3; g++) {
-                EXPECT_EQ(got.heads[g]->pages.pages(), want.heads[g]->pages.pages()) << kernel->name << " " << weir_kv_format_name(format);
-                EXPECT_EQ(got.heads[g]->pages.open_pages(), want.heads[g]->pages.open_pages()) << kernel->name;
+                EXPECT_EQ(got.heads[g]->pages.pages(), want.heads[g]->pages.pages())
+                    << kernel->name << " " << weir_kv_format_name(format);
+                EXPECT_EQ(got.heads[g]->pages.open_pages(), want.heads[g]->pages.open_pages())
+                    << kernel->name;
             }
         }
         const std::vector<weir_kv_segment> segments = want.segments(0);
@@ -218,14 +239,17 @@ TEST(KvHeads, WriteAndReadRaggedHeads)
             std::vector<Floats> each_k, each_v;
             for (size_t g = 0; g < 3; g++) {
                 const Shape                        one = want.heads[g]->shape;
-                const std::vector<weir_kv_segment> whole = { want.heads[g]->pages.segment(0, 70, n_past[g]) };
+                const std::vector<weir_kv_segment> whole = { want.heads[g]->pages.segment(
+                    0, 70, n_past[g]) };
                 auto                               alone = rows_args<weir_kv_read_args>(one, whole);
                 each_k.emplace_back(70 * 64, NAN), each_v.emplace_back(70 * 32, NAN);
                 alone.k = each_k.back().data(), alone.v = each_v.back().data();
                 ASSERT_EQ(run(weir_kernel_ref_kv_read, &alone), WEIR_OK);
             }
-            EXPECT_TRUE(same_bits(got_k, want.beside(each_k, 64))) << kernel->name << " " << weir_kv_format_name(format);
-            EXPECT_TRUE(same_bits(got_v, want.beside(each_v, 32))) << kernel->name << " " << weir_kv_format_name(format);
+            EXPECT_TRUE(same_bits(got_k, want.beside(each_k, 64)))
+                << kernel->name << " " << weir_kv_format_name(format);
+            EXPECT_TRUE(same_bits(got_v, want.beside(each_v, 32)))
+                << kernel->name << " " << weir_kv_format_name(format);
         }
     }
 }
@@ -235,20 +259,31 @@ TEST(KvHeads, RefusesHeadsThatAreNotThere)
     const Shape                       shape = { 4, 2, 32, 32, 0, 1, 0, WEIR_KV_F16, WEIR_KV_F16 };
     const Sequence                    sequence(shape, 5);
     Floats                            out(4 * 32);
-    const std::pair<int32_t, int32_t> ranges[] = {
-        { -1, 1 }, { 0, -1 }, { 0, 3 }, { 1, 2 }, { 2, 1 }, { 1, 0 }, { 2, 0 }, { 3, 1 }, { INT_MAX, INT_MAX }, { INT_MIN, INT_MAX }
-    };
+    const std::pair<int32_t, int32_t> ranges[] = { { -1, 1 },
+                                                   { 0, -1 },
+                                                   { 0, 3 },
+                                                   { 1, 2 },
+                                                   { 2, 1 },
+                                                   { 1, 0 },
+                                                   { 2, 0 },
+                                                   { 3, 1 },
+                                                   { INT_MAX, INT_MAX },
+                                                   { INT_MIN, INT_MAX } };
     for (const auto &[first, n] : ranges) {
-        std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, 1, 0), sequence.pages.segment(0, 1, 0) };
+        std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, 1, 0),
+                                                  sequence.pages.segment(0, 1, 0) };
         segments[1].first_head = first, segments[1].n_heads = n;
-        const weir_attention_args attention = args_of(shape, sequence.q.data(), out.data(), segments);
-        auto                      write = rows_args<weir_kv_write_args>(shape, segments);
-        auto                      read = rows_args<weir_kv_read_args>(shape, segments);
+        const weir_attention_args attention =
+            args_of(shape, sequence.q.data(), out.data(), segments);
+        auto write = rows_args<weir_kv_write_args>(shape, segments);
+        auto read = rows_args<weir_kv_read_args>(shape, segments);
         write.k = sequence.k.data(), write.v = sequence.v.data(), read.k = read.v = out.data();
         for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_ATTENTION))
             EXPECT_EQ(run(*kernel, &attention), WEIR_EINVAL) << first << " " << n;
-        for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_KV_WRITE)) EXPECT_EQ(run(*kernel, &write), WEIR_EINVAL) << first << " " << n;
-        for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_KV_READ)) EXPECT_EQ(run(*kernel, &read), WEIR_EINVAL) << first << " " << n;
+        for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_KV_WRITE))
+            EXPECT_EQ(run(*kernel, &write), WEIR_EINVAL) << first << " " << n;
+        for (const weir_kernel *kernel : rows_and_ref(WEIR_OP_KV_READ))
+            EXPECT_EQ(run(*kernel, &read), WEIR_EINVAL) << first << " " << n;
     }
 }
 

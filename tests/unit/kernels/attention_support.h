@@ -18,7 +18,8 @@ struct Sequence {
 
     Sequence(const Shape &s, uint32_t seed)
         : shape(s), q(random_floats((size_t)(s.n_rows * s.heads * s.key_dim), seed, 1.5f)),
-          k(random_floats((size_t)((s.n_past + s.n_rows) * s.kv_heads * s.key_dim), seed + 1, 1.5f)),
+          k(random_floats((size_t)((s.n_past + s.n_rows) * s.kv_heads * s.key_dim), seed + 1,
+                          1.5f)),
           v(random_floats((size_t)((s.n_past + s.n_rows) * s.kv_heads * s.value_dim), seed + 2)),
           pages(s.k_format, s.v_format, s.kv_heads, s.key_dim, s.value_dim, s.n_past + s.n_rows)
     {
@@ -43,7 +44,8 @@ struct Sequence {
     }
 };
 
-inline weir_attention_args args_of(const Shape &shape, const float *q, float *out, const std::vector<weir_kv_segment> &segments)
+inline weir_attention_args args_of(const Shape &shape, const float *q, float *out,
+                                   const std::vector<weir_kv_segment> &segments)
 {
     weir_attention_args args = {};
     args.out = out;
@@ -64,22 +66,26 @@ inline weir_attention_args args_of(const Shape &shape, const float *q, float *ou
 }
 
 // Rows [first, first + n) of the sequence's queries in one call.
-inline Floats attend(const weir_kernel &kernel, const Sequence &sequence, int32_t first, int32_t n, int n_threads = 2)
+inline Floats attend(const weir_kernel &kernel, const Sequence &sequence, int32_t first, int32_t n,
+                     int n_threads = 2)
 {
     const Shape                       &shape = sequence.shape;
     Floats                             out((size_t)(n * shape.heads * shape.value_dim), NAN);
-    const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, n, shape.n_past + first) };
-    const weir_attention_args          args = args_of(shape, sequence.q.data() + first * shape.heads * shape.key_dim, out.data(), segments);
+    const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, n,
+                                                                           shape.n_past + first) };
+    const weir_attention_args          args = args_of(
+        shape, sequence.q.data() + first * shape.heads * shape.key_dim, out.data(), segments);
     EXPECT_EQ(run(kernel, &args, n_threads), WEIR_OK);
     return out;
 }
 
 inline std::string text(const weir_kernel &kernel, const Shape &s)
 {
-    return std::string(kernel.name) + " heads " + std::to_string(s.heads) + "/" + std::to_string(s.kv_heads) + " dims " +
-           std::to_string(s.key_dim) + "," + std::to_string(s.value_dim) + " past " + std::to_string(s.n_past) + " rows " +
-           std::to_string(s.n_rows) + " window " + std::to_string(s.window) + " " + weir_kv_format_name(s.k_format) + " " +
-           weir_kv_format_name(s.v_format);
+    return std::string(kernel.name) + " heads " + std::to_string(s.heads) + "/" +
+           std::to_string(s.kv_heads) + " dims " + std::to_string(s.key_dim) + "," +
+           std::to_string(s.value_dim) + " past " + std::to_string(s.n_past) + " rows " +
+           std::to_string(s.n_rows) + " window " + std::to_string(s.window) + " " +
+           weir_kv_format_name(s.k_format) + " " + weir_kv_format_name(s.v_format);
 }
 
 inline bool takes(const Shape &shape)
@@ -96,7 +102,8 @@ inline std::vector<const weir_kernel *> rows_and_ref(weir_op op)
 }
 
 // Segment `whole` of n heads as ranges that end at these heads.
-inline std::vector<weir_kv_segment> cut(const weir_kv_segment &whole, const std::vector<int32_t> &ends)
+inline std::vector<weir_kv_segment> cut(const weir_kv_segment      &whole,
+                                        const std::vector<int32_t> &ends)
 {
     std::vector<weir_kv_segment> ranges;
     int32_t                      first = 0;

@@ -13,8 +13,9 @@ struct Text {
     Floats  k, v, gates;
     int64_t width;
     Text(const weir_coda_layer &layer, int64_t n, uint32_t seed)
-        : k(random_floats((size_t)(n * layer.n_kv_heads * layer.head_dim), seed)), v(random_floats(k.size(), seed + 1)),
-          gates(random_floats((size_t)n, seed + 2)), width(layer.n_kv_heads * layer.head_dim)
+        : k(random_floats((size_t)(n * layer.n_kv_heads * layer.head_dim), seed)),
+          v(random_floats(k.size(), seed + 1)), gates(random_floats((size_t)n, seed + 2)),
+          width(layer.n_kv_heads * layer.head_dim)
     {
         for (float &gate : gates) gate *= 4;
     }
@@ -22,16 +23,27 @@ struct Text {
 
 class State {
   public:
-    explicit State(const weir_coda_layer &layer) : layer_(layer), bytes_(weir_coda_view(&layer_, nullptr).bytes + 64)
+    explicit State(const weir_coda_layer &layer)
+        : layer_(layer), bytes_(weir_coda_view(&layer_, nullptr).bytes + 64)
     {
         weir_coda_reset(&layer_, memory());
     }
-    State(const State &other) : layer_(other.layer_), bytes_(other.bytes_.size()) { memcpy(memory(), other.memory(), bytes_.size() - 64); }
-    State            &operator=(const State &) = delete;
-    void             *memory() const { return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(bytes_.data()) + 63) / 64 * 64); }
+    State(const State &other) : layer_(other.layer_), bytes_(other.bytes_.size())
+    {
+        memcpy(memory(), other.memory(), bytes_.size() - 64);
+    }
+    State &operator=(const State &) = delete;
+    void  *memory() const
+    {
+        return reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(bytes_.data()) + 63) / 64 *
+                                        64);
+    }
     weir_coda_state   view() const { return weir_coda_view(&layer_, memory()); }
-    std::vector<char> contents() const { return { (char *)memory(), (char *)memory() + bytes_.size() - 64 }; }
-    Floats            row(weir_kv_side side, int64_t slot) const
+    std::vector<char> contents() const
+    {
+        return { (char *)memory(), (char *)memory() + bytes_.size() - 64 };
+    }
+    Floats row(weir_kv_side side, int64_t slot) const
     {
         const weir_coda_state state = view();
         Floats                out((size_t)(layer_.n_kv_heads * layer_.head_dim));
@@ -40,7 +52,8 @@ class State {
     }
     void write(const weir_kernel &kernel, const Text &text, int64_t first, int64_t n, bool is_step)
     {
-        const weir_coda_segment segment = { memory(), static_cast<int32_t>(first), static_cast<int32_t>(n), is_step };
+        const weir_coda_segment segment = { memory(), static_cast<int32_t>(first),
+                                            static_cast<int32_t>(n), is_step };
         weir_coda_write_args    args = {};
         args.k = text.k.data(), args.v = text.v.data(), args.gates = text.gates.data();
         args.layer = &layer_;
@@ -58,7 +71,8 @@ class State {
 
 // Random cuts into blocks and steps; `then` after each.
 template <typename Then>
-void write_text(const weir_kernel &kernel, State *state, const Text &text, int64_t n, uint32_t seed, const Then &then)
+void write_text(const weir_kernel &kernel, State *state, const Text &text, int64_t n, uint32_t seed,
+                const Then &then)
 {
     std::mt19937 random(seed);
     for (int64_t at = 0; at < n;) {

@@ -13,7 +13,8 @@ std::vector<weir_coda_choice> few_values(std::mt19937 *random, int64_t n)
 {
     const int64_t                 range = 1 + (*random)() % 40;
     std::vector<weir_coda_choice> all;
-    for (int64_t i = 0; i < n; i++) all.push_back({ static_cast<int64_t>((*random)() % range), static_cast<int32_t>(i) });
+    for (int64_t i = 0; i < n; i++)
+        all.push_back({ static_cast<int64_t>((*random)() % range), static_cast<int32_t>(i) });
     return all;
 }
 
@@ -24,19 +25,22 @@ TEST(CodaChoice, SortedByKeyThenIndex)
         const int64_t                 n = 1 + random() % 300, k = random() % (n + 1);
         std::vector<weir_coda_choice> all = few_values(&random, n), sorted = all;
         weir_coda_choose(all.data(), n, k);
-        std::sort(sorted.begin(), sorted.end(),
-                  [](const auto &a, const auto &b) { return std::pair(a.key, a.index) < std::pair(b.key, b.index); });
+        std::sort(sorted.begin(), sorted.end(), [](const auto &a, const auto &b) {
+            return std::pair(a.key, a.index) < std::pair(b.key, b.index);
+        });
         for (int64_t i = 0; i < k; i++) ASSERT_EQ(all[i].index, sorted[i].index) << n << " " << k;
     }
 }
 
 TEST(CodaChoice, FoundAsTheLibraryFindsThem)
 {
-    const auto   less = [](const weir_coda_choice &a, const weir_coda_choice &b) { return a.key < b.key; };
+    const auto less = [](const weir_coda_choice &a, const weir_coda_choice &b) {
+        return a.key < b.key;
+    };
     std::mt19937 random(2);
     for (int round = 0; round < 5000; round++) {
-        const int64_t                 n = 1 + random() % 500, k = 1 + random() % (round % 2 == 0 ? n : 1 + n / 64);
-        const bool                    is_sorted = random() % 2 == 0;
+        const int64_t n = 1 + random() % 500, k = 1 + random() % (round % 2 == 0 ? n : 1 + n / 64);
+        const bool    is_sorted = random() % 2 == 0;
         std::vector<weir_coda_choice> all = few_values(&random, n), library = all;
         weir_coda_find(all.data(), n, k, is_sorted);
         if (k * 64 <= n) {
@@ -45,14 +49,16 @@ TEST(CodaChoice, FoundAsTheLibraryFindsThem)
             std::nth_element(library.begin(), library.begin() + k - 1, library.end(), less);
             if (is_sorted) std::sort(library.begin(), library.begin() + k - 1, less);
         }
-        for (int64_t i = 0; i < k; i++) ASSERT_EQ(all[i].index, library[i].index) << n << " " << k << " " << is_sorted;
+        for (int64_t i = 0; i < k; i++)
+            ASSERT_EQ(all[i].index, library[i].index) << n << " " << k << " " << is_sorted;
     }
 }
 
 TEST(CodaChoice, GatesFallIntoKeysThatRise)
 {
     const float gates[] = { INFINITY, 2.0f, 1.0f, 0.5f, 1e-30f, 0.0f, -1e-30f, -1.0f, -INFINITY };
-    for (size_t i = 1; i < std::size(gates); i++) EXPECT_LT(weir_coda_gate_key(gates[i - 1]), weir_coda_gate_key(gates[i])) << gates[i];
+    for (size_t i = 1; i < std::size(gates); i++)
+        EXPECT_LT(weir_coda_gate_key(gates[i - 1]), weir_coda_gate_key(gates[i])) << gates[i];
 }
 
 // ---- states --------------------------------------------------------------------------------------------------------------
@@ -68,7 +74,8 @@ TEST(CodaState, TheRingHoldsTheLastTokensAndRowsAreDense)
     for (const weir_kernel *kernel : write_rows())
         for (const weir_kv_format format : { WEIR_KV_F32, WEIR_KV_BF16, WEIR_KV_F16 })
             for (const auto &shape :
-                 { layer_of(2, 16, 24, 8, 6, format), layer_of(1, 8, 1, 3, 0, format), layer_of(3, 4, 70, 0, 5, format) }) {
+                 { layer_of(2, 16, 24, 8, 6, format), layer_of(1, 8, 1, 3, 0, format),
+                   layer_of(3, 4, 70, 0, 5, format) }) {
                 const Text text(shape, 300, 5);
                 State      state(shape);
                 int32_t    n_rows = 0;
@@ -80,17 +87,21 @@ TEST(CodaState, TheRingHoldsTheLastTokensAndRowsAreDense)
                     n_rows = view.head->n_rows;
                     std::vector<bool> seen((size_t)view.n_slots, false);
                     for (int64_t slot = 0; slot < view.n_slots; slot++) {
-                        ASSERT_TRUE(view.rows[slot] >= 0 && view.rows[slot] < view.n_slots && !seen[(size_t)view.rows[slot]]);
+                        ASSERT_TRUE(view.rows[slot] >= 0 && view.rows[slot] < view.n_slots &&
+                                    !seen[(size_t)view.rows[slot]]);
                         seen[(size_t)view.rows[slot]] = true;
                     }
                     for (int64_t i = 0; i < view.head->n_recent; i++) {
-                        const int64_t slot = (view.head->first_recent + i) % shape.window, token = at - view.head->n_recent + i;
+                        const int64_t slot = (view.head->first_recent + i) % shape.window,
+                                      token = at - view.head->n_recent + i;
                         ASSERT_TRUE(weir_coda_is_used(&view, slot));
                         const Floats k = state.row(WEIR_KV_K, slot), v = state.row(WEIR_KV_V, slot);
                         for (int64_t x = 0; x < text.width; x++) {
-                            ASSERT_EQ(k[(size_t)x], rounded(format, text.k[(size_t)(token * text.width + x)]))
+                            ASSERT_EQ(k[(size_t)x],
+                                      rounded(format, text.k[(size_t)(token * text.width + x)]))
                                 << kernel->name << " token " << token;
-                            ASSERT_EQ(v[(size_t)x], rounded(format, text.v[(size_t)(token * text.width + x)]));
+                            ASSERT_EQ(v[(size_t)x],
+                                      rounded(format, text.v[(size_t)(token * text.width + x)]));
                         }
                     }
                 });
@@ -110,7 +121,8 @@ TEST(CodaState, PrototypesHoldTheLowBandOnly)
             for (int64_t slot = 16; slot < 22; slot++) {
                 const Floats k = state.row(WEIR_KV_K, slot);
                 for (int64_t x = 0; x < text.width; x++)
-                    if (!weir_coda_is_low(&layer, x % 16)) EXPECT_EQ(k[(size_t)x], 0.0f) << kernel->name;
+                    if (!weir_coda_is_low(&layer, x % 16))
+                        EXPECT_EQ(k[(size_t)x], 0.0f) << kernel->name;
             }
         }
 }
@@ -135,27 +147,32 @@ TEST(CodaState, EveryKernelKeepsWhatRefKeeps)
     std::mt19937 random(21);
     for (const weir_kv_format format : { WEIR_KV_F32, WEIR_KV_F16, WEIR_KV_BF16 })
         for (int round = 0; round < 24; round++) {
-            weir_coda_layer layer =
-                layer_of(1 + random() % 3, 2 * (4 + random() % 20), 1 + random() % 40, random() % 9, random() % 9, format);
-            layer.least_exact = layer.n_exact / 2, layer.least_summary = layer.n_summary / 2, layer.growth = 200;
-            layer.is_compat = random() % 2 == 0, layer.refreshes = random() % 2 == 0, layer.founds = random() % 4 != 0;
+            weir_coda_layer layer = layer_of(1 + random() % 3, 2 * (4 + random() % 20),
+                                             1 + random() % 40, random() % 9, random() % 9, format);
+            layer.least_exact = layer.n_exact / 2, layer.least_summary = layer.n_summary / 2,
+            layer.growth = 200;
+            layer.is_compat = random() % 2 == 0, layer.refreshes = random() % 2 == 0,
+            layer.founds = random() % 4 != 0;
             layer.is_gated = random() % 4 != 0;
             layer.band = random() % 2 == 0 ? WEIR_CODA_UPPER_HALF : WEIR_CODA_SLOW_PAIRS;
             Text         text(layer, 300, 40 + (uint32_t)round);
             const Floats noise = text.v;
             for (size_t x = 0; x < text.v.size(); x++) {
-                const size_t token = x / (size_t)text.width, of = token * 7 % 11 * (size_t)text.width + x % (size_t)text.width;
-                text.v[x] = token < 11 ? noise[x] : noise[of] + noise[x] * (token % 3 == 0 ? 0.75f : 0.05f);
+                const size_t token = x / (size_t)text.width,
+                             of = token * 7 % 11 * (size_t)text.width + x % (size_t)text.width;
+                text.v[x] =
+                    token < 11 ? noise[x] : noise[of] + noise[x] * (token % 3 == 0 ? 0.75f : 0.05f);
             }
             std::vector<std::vector<char>> want;
             State                          reference(layer);
-            const auto                     keep = [&](int64_t) { want.push_back(reference.contents()); };
+            const auto keep = [&](int64_t) { want.push_back(reference.contents()); };
             write_text(*ref_row(WEIR_OP_CODA_WRITE), &reference, text, 300, (uint32_t)round, keep);
             for (const weir_kernel *kernel : omp_rows(WEIR_OP_CODA_WRITE)) {
                 State  state(layer);
                 size_t n = 0;
                 write_text(*kernel, &state, text, 300, (uint32_t)round, [&](int64_t at) {
-                    ASSERT_TRUE(state.contents() == want[n++]) << kernel->name << " round " << round << " token " << at;
+                    ASSERT_TRUE(state.contents() == want[n++])
+                        << kernel->name << " round " << round << " token " << at;
                 });
             }
         }
@@ -172,14 +189,16 @@ TEST(CodaState, ANeedleIsKept)
             const int64_t needle = (seed * 37) % (n - layer.window - 41);
             for (int64_t t = 0; t < n; t++) {
                 text.gates[(size_t)t] = t == needle ? 4.0f : -5.0f;
-                for (int64_t x = 0; x < text.width; x++) text.v[(size_t)(t * text.width + x)] += t == needle ? -3.0f : 3.0f;
+                for (int64_t x = 0; x < text.width; x++)
+                    text.v[(size_t)(t * text.width + x)] += t == needle ? -3.0f : 3.0f;
             }
             State state(layer);
             write_text(*kernel, &state, text, n, seed, [](int64_t) {});
             bool is_there = false;
             for (int64_t slot = layer.window; slot < layer.window + layer.n_exact; slot++)
                 is_there = is_there || state.row(WEIR_KV_K, slot) ==
-                                           Floats(text.k.begin() + needle * text.width, text.k.begin() + (needle + 1) * text.width);
+                                           Floats(text.k.begin() + needle * text.width,
+                                                  text.k.begin() + (needle + 1) * text.width);
             EXPECT_TRUE(is_there) << kernel->name << " seed " << seed;
         }
 }
@@ -189,9 +208,12 @@ TEST(CodaState, WhatDoesNotFitIsRefused)
     weir_coda_layer good = layer_of(1, 8, 4, 2, 2);
     for (const weir_kernel *kernel : write_rows())
         for (const auto &spoil : std::vector<void (*)(weir_coda_layer *)>{
-                 [](weir_coda_layer *l) { l->window = 0; }, [](weir_coda_layer *l) { l->head_dim = 7; },
-                 [](weir_coda_layer *l) { l->least_exact = 3; }, [](weir_coda_layer *l) { l->n_summary = -1; },
-                 [](weir_coda_layer *l) { l->format = WEIR_KV_Q8_0; }, [](weir_coda_layer *l) { l->exact_candidates = -1; } }) {
+                 [](weir_coda_layer *l) { l->window = 0; },
+                 [](weir_coda_layer *l) { l->head_dim = 7; },
+                 [](weir_coda_layer *l) { l->least_exact = 3; },
+                 [](weir_coda_layer *l) { l->n_summary = -1; },
+                 [](weir_coda_layer *l) { l->format = WEIR_KV_Q8_0; },
+                 [](weir_coda_layer *l) { l->exact_candidates = -1; } }) {
             weir_coda_layer layer = good;
             spoil(&layer);
             weir_coda_write_args args = {};
@@ -203,7 +225,8 @@ TEST(CodaState, WhatDoesNotFitIsRefused)
     args.layer = &good;
     args.segments = &segment;
     args.n_segments = 1;
-    for (const weir_kernel *kernel : write_rows()) EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << kernel->name << ": a step of two rows";
+    for (const weir_kernel *kernel : write_rows())
+        EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << kernel->name << ": a step of two rows";
 }
 
 } // namespace

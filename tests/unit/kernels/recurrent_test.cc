@@ -18,14 +18,15 @@ struct Convolution {
     Floats y, history;
 };
 
-Convolution convolve(const weir_kernel &kernel, const Floats &u, const Floats &taps, Floats history, int64_t n_channels, int64_t n_taps,
-                     const std::vector<int32_t> &cuts)
+Convolution convolve(const weir_kernel &kernel, const Floats &u, const Floats &taps, Floats history,
+                     int64_t n_channels, int64_t n_taps, const std::vector<int32_t> &cuts)
 {
     Convolution result = { Floats(u.size(), NAN), std::move(history) };
     int32_t     row = 0;
     for (int32_t n : cuts) {
         const weir_recurrent_segment segment = { result.history.data(), nullptr, row, n };
-        const weir_conv1d_args       args = { result.y.data(), u.data(), taps.data(), &segment, 1, n_channels, n_taps };
+        const weir_conv1d_args       args = { result.y.data(), u.data(), taps.data(), &segment, 1,
+                                              n_channels,      n_taps };
         EXPECT_EQ(run(kernel, &args), WEIR_OK);
         row += n;
     }
@@ -45,7 +46,8 @@ TEST(Conv1d, MatchesG5)
             }
         }
         const Floats five(u.begin(), u.begin() + 5 * 128);
-        for (const std::vector<int32_t> &cuts : { std::vector<int32_t>{ 5 }, { 1, 1, 1, 1, 1 }, { 2, 3 } }) {
+        for (const std::vector<int32_t> &cuts :
+             { std::vector<int32_t>{ 5 }, { 1, 1, 1, 1, 1 }, { 2, 3 } }) {
             const Convolution c = convolve(*kernel, five, taps, golden("G5.history"), 128, 4, cuts);
             expect_close(c.y, golden("G5.y_history_T5"), 1e-6, 1e-5, kernel->name);
         }
@@ -54,17 +56,21 @@ TEST(Conv1d, MatchesG5)
 
 TEST(Conv1d, ShapesAndSegments)
 {
-    for (const auto &shape : { std::pair<int64_t, int64_t>{ 1, 1 }, { 300, 4 }, { 17, 8 }, { 513, 2 } }) {
+    for (const auto &shape :
+         { std::pair<int64_t, int64_t>{ 1, 1 }, { 300, 4 }, { 17, 8 }, { 513, 2 } }) {
         const int64_t channels = shape.first, taps_n = shape.second;
-        const Floats  u = random_floats((size_t)(40 * channels), 1), taps = random_floats((size_t)(channels * taps_n), 2);
-        const Floats  start = random_floats((size_t)((taps_n - 1) * channels) * 3, 3);
-        auto          work = [&](const weir_kernel &kernel) {
+        const Floats  u = random_floats((size_t)(40 * channels), 1),
+                     taps = random_floats((size_t)(channels * taps_n), 2);
+        const Floats start = random_floats((size_t)((taps_n - 1) * channels) * 3, 3);
+        auto         work = [&](const weir_kernel &kernel) {
             Floats                       y(u.size(), 5), history = start;
             const size_t                 each = start.size() / 3;
             const weir_recurrent_segment segments[] = { { history.data(), nullptr, 3, 2 },
                                                         { history.data() + each, nullptr, 5, 0 },
-                                                        { history.data() + 2 * each, nullptr, 10, 30 } };
-            const weir_conv1d_args       args = { y.data(), u.data(), taps.data(), segments, 3, channels, taps_n };
+                                                        { history.data() + 2 * each, nullptr, 10,
+                                                          30 } };
+            const weir_conv1d_args       args = { y.data(), u.data(), taps.data(), segments,
+                                                  3,        channels, taps_n };
             EXPECT_EQ(run(kernel, &args), WEIR_OK);
             return Convolution{ y, history };
         };
@@ -105,13 +111,15 @@ struct DeltaInput {
 
 DeltaInput random_input(const Delta &d, int32_t rows, uint32_t seed)
 {
-    DeltaInput in = { random_floats((size_t)(rows * d.stride()), seed), random_floats((size_t)(rows * 2 * d.v_heads), seed + 1, 2),
+    DeltaInput in = { random_floats((size_t)(rows * d.stride()), seed),
+                      random_floats((size_t)(rows * 2 * d.v_heads), seed + 1, 2),
                       Floats((size_t)d.v_heads), random_floats((size_t)d.v_heads, seed + 2) };
     for (size_t h = 0; h < in.a_neg.size(); h++) in.a_neg[h] = -0.05f * (float)(1 + h % 7);
     return in;
 }
 
-weir_gated_delta_rule_args args_of(const Delta &d, const DeltaInput &in, float *out, const weir_recurrent_segment *segments, int64_t n)
+weir_gated_delta_rule_args args_of(const Delta &d, const DeltaInput &in, float *out,
+                                   const weir_recurrent_segment *segments, int64_t n)
 {
     const float *const qkv = in.qkv.data();
     return { out,
@@ -137,10 +145,12 @@ struct DeltaResult {
     Floats out, state;
 };
 
-DeltaResult delta(const weir_kernel &kernel, const Delta &d, const DeltaInput &in, Floats state, const std::vector<int32_t> &cuts)
+DeltaResult delta(const weir_kernel &kernel, const Delta &d, const DeltaInput &in, Floats state,
+                  const std::vector<int32_t> &cuts)
 {
     const size_t rows = in.qkv.size() / (size_t)d.stride();
-    DeltaResult  result = { Floats(rows * (size_t)(d.v_heads * d.value_dim), NAN), std::move(state) };
+    DeltaResult  result = { Floats(rows * (size_t)(d.v_heads * d.value_dim), NAN),
+                            std::move(state) };
     int32_t      row = 0;
     for (int32_t n : cuts) {
         const weir_recurrent_segment     segment = { nullptr, result.state.data(), row, n };
@@ -154,16 +164,23 @@ DeltaResult delta(const weir_kernel &kernel, const Delta &d, const DeltaInput &i
 // Goldens give g and beta; a and b are chosen so that the kernel computes them: a_neg -1, softplus(a) = -g, sigmoid(b) = beta.
 DeltaInput golden_input(const Delta &d, const std::string &name, size_t rows)
 {
-    const Floats q = golden(name + ".q"), k = golden(name + ".k"), v = golden(name + ".v"), g = golden(name + ".g"),
-                 beta = golden(name + ".beta");
+    const Floats q = golden(name + ".q"), k = golden(name + ".k"), v = golden(name + ".v"),
+                 g = golden(name + ".g"), beta = golden(name + ".beta");
     DeltaInput   in = { {}, {}, Floats((size_t)d.v_heads, -1), Floats((size_t)d.v_heads, 0) };
-    const size_t qk = (size_t)(d.k_heads * d.key_dim), vv = (size_t)(d.v_heads * d.value_dim), hv = (size_t)d.v_heads;
+    const size_t qk = (size_t)(d.k_heads * d.key_dim), vv = (size_t)(d.v_heads * d.value_dim),
+                 hv = (size_t)d.v_heads;
     for (size_t t = 0; t < rows; t++) {
-        in.qkv.insert(in.qkv.end(), q.begin() + (ptrdiff_t)(t * qk), q.begin() + (ptrdiff_t)((t + 1) * qk));
-        in.qkv.insert(in.qkv.end(), k.begin() + (ptrdiff_t)(t * qk), k.begin() + (ptrdiff_t)((t + 1) * qk));
-        in.qkv.insert(in.qkv.end(), v.begin() + (ptrdiff_t)(t * vv), v.begin() + (ptrdiff_t)((t + 1) * vv));
-        for (size_t h = 0; h < hv; h++) in.ab.push_back((float)std::log(std::expm1(-(double)g[t * hv + h])));
-        for (size_t h = 0; h < hv; h++) in.ab.push_back((float)std::log((double)beta[t * hv + h] / (1.0 - (double)beta[t * hv + h])));
+        in.qkv.insert(in.qkv.end(), q.begin() + (ptrdiff_t)(t * qk),
+                      q.begin() + (ptrdiff_t)((t + 1) * qk));
+        in.qkv.insert(in.qkv.end(), k.begin() + (ptrdiff_t)(t * qk),
+                      k.begin() + (ptrdiff_t)((t + 1) * qk));
+        in.qkv.insert(in.qkv.end(), v.begin() + (ptrdiff_t)(t * vv),
+                      v.begin() + (ptrdiff_t)((t + 1) * vv));
+        for (size_t h = 0; h < hv; h++)
+            in.ab.push_back((float)std::log(std::expm1(-(double)g[t * hv + h])));
+        for (size_t h = 0; h < hv; h++)
+            in.ab.push_back(
+                (float)std::log((double)beta[t * hv + h] / (1.0 - (double)beta[t * hv + h])));
     }
     return in;
 }
@@ -174,9 +191,11 @@ TEST(GatedDeltaRule, MatchesG8)
         const Delta      d = { 2, 6, 16, value_dim };
         const DeltaInput in = golden_input(d, name, 7);
         for (const weir_kernel *kernel : all_rows(WEIR_OP_GATED_DELTA_RULE)) {
-            const DeltaResult r = delta(*kernel, d, in, to_state(d, golden(std::string(name) + ".S0")), { 7 });
+            const DeltaResult r =
+                delta(*kernel, d, in, to_state(d, golden(std::string(name) + ".S0")), { 7 });
             expect_close(r.out, golden(std::string(name) + ".o"), 2e-6, 1e-5, kernel->name);
-            expect_close(r.state, to_state(d, golden(std::string(name) + ".S")), 2e-6, 1e-5, kernel->name);
+            expect_close(r.state, to_state(d, golden(std::string(name) + ".S")), 2e-6, 1e-5,
+                         kernel->name);
         }
     }
 }
@@ -188,12 +207,14 @@ TEST(GatedDeltaRule, MatchesG9)
         const DeltaInput in = golden_input(d, "G9", (size_t)n);
         for (const std::string start : { "zero", "S0" }) {
             const Floats all = golden("G9.o_" + start), first(all.begin(), all.begin() + n * 32);
-            const Floats state = start == "zero" ? Floats(d.state_floats(), 0) : to_state(d, golden("G9.S0"));
+            const Floats state =
+                start == "zero" ? Floats(d.state_floats(), 0) : to_state(d, golden("G9.S0"));
             for (const weir_kernel *kernel : all_rows(WEIR_OP_GATED_DELTA_RULE)) {
                 const DeltaResult r = delta(*kernel, d, in, state, { n });
                 expect_close(r.out, first, 5e-5, 1e-4, kernel->name + (" " + start));
-                expect_close(r.state, to_state(d, golden("G9.S_" + start + "_T" + std::to_string(n))), 5e-5, 1e-4,
-                             kernel->name + (" " + start));
+                expect_close(r.state,
+                             to_state(d, golden("G9.S_" + start + "_T" + std::to_string(n))), 5e-5,
+                             1e-4, kernel->name + (" " + start));
             }
         }
     }
@@ -202,19 +223,22 @@ TEST(GatedDeltaRule, MatchesG9)
 // Gates of G6: decay and beta of the kernel, seen through a state of one element (k = q = unit, v = 0 or 1).
 TEST(GatedDeltaRule, GatesMatchG6)
 {
-    const Floats a = golden("G6.a"), b = golden("G6.b"), a_log = golden("G6.A_log"), g = golden("G6.g"), beta = golden("G6.beta");
-    const Delta  d = { 6, 6, 2, 1 };
+    const Floats a = golden("G6.a"), b = golden("G6.b"), a_log = golden("G6.A_log"),
+                 g = golden("G6.g"), beta = golden("G6.beta");
+    const Delta d = { 6, 6, 2, 1 };
     for (const weir_kernel *kernel : all_rows(WEIR_OP_GATED_DELTA_RULE)) {
         for (size_t t = 0; t < 8; t++) {
             DeltaInput in = { Floats((size_t)d.stride(), 0), {}, Floats(6), golden("G6.dt_bias") };
             for (size_t h = 0; h < 6; h++) {
                 in.a_neg[h] = -std::exp(a_log[h]);
-                in.qkv[2 * h] = 1e4f;          // q along dimension 0
+                in.qkv[2 * h] = 1e4f; // q along dimension 0
                 in.qkv[12 + 2 * h + 1] = 1e4f; // k along dimension 1
-                in.qkv[24 + h] = 1;            // v
+                in.qkv[24 + h] = 1; // v
             }
-            in.ab.insert(in.ab.end(), a.begin() + (ptrdiff_t)(6 * t), a.begin() + (ptrdiff_t)(6 * t + 6));
-            in.ab.insert(in.ab.end(), b.begin() + (ptrdiff_t)(6 * t), b.begin() + (ptrdiff_t)(6 * t + 6));
+            in.ab.insert(in.ab.end(), a.begin() + (ptrdiff_t)(6 * t),
+                         a.begin() + (ptrdiff_t)(6 * t + 6));
+            in.ab.insert(in.ab.end(), b.begin() + (ptrdiff_t)(6 * t),
+                         b.begin() + (ptrdiff_t)(6 * t + 6));
             Floats start(d.state_floats(), 0), decay(6), updated(6), want_decay(6), want_beta(6);
             for (size_t h = 0; h < 6; h++) start[h * 32] = 1; // S[0][0]
             const DeltaResult r = delta(*kernel, d, in, start, { 1 });
@@ -232,16 +256,19 @@ TEST(GatedDeltaRule, GatesMatchG6)
 
 TEST(GatedDeltaRule, OmpMatchesRef)
 {
-    for (const Delta &d : { Delta{ 1, 1, 2, 1 }, Delta{ 2, 4, 16, 24, true }, Delta{ 2, 6, 64, 64 }, Delta{ 2, 2, 128, 128 },
-                            Delta{ 1, 3, 30, 40 }, Delta{ 1, 2, 256, 48, true } }) {
+    for (const Delta &d :
+         { Delta{ 1, 1, 2, 1 }, Delta{ 2, 4, 16, 24, true }, Delta{ 2, 6, 64, 64 },
+           Delta{ 2, 2, 128, 128 }, Delta{ 1, 3, 30, 40 }, Delta{ 1, 2, 256, 48, true } }) {
         for (int32_t n : { 1, 5, 63, 64, 65, 130 }) {
-            const DeltaInput  in = random_input(d, n, (uint32_t)n);
-            Floats            start = to_state(d, random_floats((size_t)(d.v_heads * d.key_dim * d.value_dim), 9));
+            const DeltaInput in = random_input(d, n, (uint32_t)n);
+            Floats           start =
+                to_state(d, random_floats((size_t)(d.v_heads * d.key_dim * d.value_dim), 9));
             const DeltaResult want = delta(weir_kernel_ref_gated_delta_rule, d, in, start, { n });
             for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
                 const DeltaResult r = delta(*kernel, d, in, start, { n });
-                const std::string what = kernel->name + (" dims " + std::to_string(d.key_dim)) + "," + std::to_string(d.value_dim) +
-                                         " rows " + std::to_string(n);
+                const std::string what = kernel->name + (" dims " + std::to_string(d.key_dim)) +
+                                         "," + std::to_string(d.value_dim) + " rows " +
+                                         std::to_string(n);
                 expect_close(r.out, want.out, kernel->atol, kernel->rtol, what);
                 expect_close(r.state, want.state, kernel->atol, kernel->rtol, what + " state");
             }
@@ -257,13 +284,14 @@ TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
         if (std::string(kernel->name).find(".scan.") == std::string::npos) continue;
         const DeltaResult whole = delta(*kernel, d, in, start, { 40 });
-        for (const std::vector<int32_t> &cuts : { std::vector<int32_t>(40, 1), { 17, 1, 22 }, { 32, 8 } }) {
+        for (const std::vector<int32_t> &cuts :
+             { std::vector<int32_t>(40, 1), { 17, 1, 22 }, { 32, 8 } }) {
             const DeltaResult cut = delta(*kernel, d, in, start, cuts);
             EXPECT_TRUE(same_bits(whole.out, cut.out)) << kernel->name;
             EXPECT_TRUE(same_bits(whole.state, cut.state)) << kernel->name;
         }
         // Rows 0..9 and 10..39 as two sequences of one call, with an empty one between.
-        Floats                           out(whole.out.size(), NAN), first = start, second = start, empty = start;
+        Floats out(whole.out.size(), NAN), first = start, second = start, empty = start;
         const weir_recurrent_segment     segments[] = { { nullptr, first.data(), 0, 10 },
                                                         { nullptr, empty.data(), 10, 0 },
                                                         { nullptr, second.data(), 10, 30 } };
@@ -272,7 +300,8 @@ TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
         const DeltaResult head = delta(*kernel, d, in, start, { 10 });
         EXPECT_TRUE(same_bits(first, head.state)) << kernel->name;
         EXPECT_TRUE(same_bits(empty, start)) << kernel->name;
-        EXPECT_TRUE(std::equal(out.begin(), out.begin() + 10 * 4 * 72, whole.out.begin())) << kernel->name;
+        EXPECT_TRUE(std::equal(out.begin(), out.begin() + 10 * 4 * 72, whole.out.begin()))
+            << kernel->name;
         EXPECT_FALSE(same_bits(second, start)) << kernel->name;
     }
 }
@@ -284,7 +313,8 @@ TEST(GatedDeltaRule, GarbageEnds)
     const float bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
     for (size_t i = 0; i < in.qkv.size(); i += 97) in.qkv[i] = bad[i % 5];
     for (size_t i = 0; i < in.ab.size(); i += 13) in.ab[i] = bad[i % 5];
-    for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) delta(*kernel, d, in, Floats(d.state_floats(), 0), { 70 });
+    for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE))
+        delta(*kernel, d, in, Floats(d.state_floats(), 0), { 70 });
 }
 
 } // namespace

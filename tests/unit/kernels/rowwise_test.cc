@@ -5,7 +5,8 @@ namespace weir_test {
 namespace {
 
 // Runs `make(dst)`'s arguments on ref and on every omp row and compares what they wrote.
-template <class Args, class Make> void expect_parity(weir_op op, size_t n, const Floats &start, Make make, const std::string &what)
+template <class Args, class Make>
+void expect_parity(weir_op op, size_t n, const Floats &start, Make make, const std::string &what)
 {
     ASSERT_EQ(start.size(), n);
     Floats want = start;
@@ -16,7 +17,8 @@ template <class Args, class Make> void expect_parity(weir_op op, size_t n, const
             Floats x = start;
             args = make(x.data());
             ASSERT_EQ(run(*kernel, &args, threads), WEIR_OK) << what;
-            expect_close(x, want, kernel->atol, kernel->rtol, std::string(kernel->name) + " " + what);
+            expect_close(x, want, kernel->atol, kernel->rtol,
+                         std::string(kernel->name) + " " + what);
         }
     }
 }
@@ -24,9 +26,19 @@ template <class Args, class Make> void expect_parity(weir_op op, size_t n, const
 Floats rmsnorm(Floats x, const Floats &weight, float eps)
 {
     const int64_t           dim = (int64_t)weight.size();
-    const weir_rmsnorm_args args = {
-        x.data(), x.data(), weight.data(), nullptr, (int64_t)x.size() / dim, 1, dim, dim, dim, dim, dim, 0, eps
-    };
+    const weir_rmsnorm_args args = { x.data(),
+                                     x.data(),
+                                     weight.data(),
+                                     nullptr,
+                                     (int64_t)x.size() / dim,
+                                     1,
+                                     dim,
+                                     dim,
+                                     dim,
+                                     dim,
+                                     dim,
+                                     0,
+                                     eps };
     EXPECT_EQ(run(weir_kernel_ref_rmsnorm, &args), WEIR_OK);
     return x;
 }
@@ -36,8 +48,10 @@ TEST(Rmsnorm, RefMatchesG1)
     Floats one_plus = golden("G1.w_zero_centred");
     for (float &w : one_plus) w += 1;
     for (const auto &[eps, text] : { std::pair{ 1e-6f, "1e-06" }, std::pair{ 1e-5f, "1e-05" } }) {
-        expect_close(rmsnorm(golden("G1.x"), golden("G1.w_plain"), eps), golden(std::string("G1.y_plain_eps") + text), 1e-6, 1e-5, text);
-        expect_close(rmsnorm(golden("G1.x"), one_plus, eps), golden(std::string("G1.y_zero_centred_eps") + text), 1e-6, 1e-5, text);
+        expect_close(rmsnorm(golden("G1.x"), golden("G1.w_plain"), eps),
+                     golden(std::string("G1.y_plain_eps") + text), 1e-6, 1e-5, text);
+        expect_close(rmsnorm(golden("G1.x"), one_plus, eps),
+                     golden(std::string("G1.y_zero_centred_eps") + text), 1e-6, 1e-5, text);
     }
 }
 
@@ -51,7 +65,9 @@ TEST(Rmsnorm, OmpMatchesRef)
             expect_parity<weir_rmsnorm_args>(
                 WEIR_OP_RMSNORM, n, Floats(n, 7),
                 [&](float *dst) {
-                    return weir_rmsnorm_args{ dst, in.data(), weight.data(), nullptr, rows, 1, dim, dim + 3, 0, dim + 3, 0, 0, 1e-6f };
+                    return weir_rmsnorm_args{ dst, in.data(), weight.data(), nullptr, rows,
+                                              1,   dim,       dim + 3,       0,       dim + 3,
+                                              0,   0,         1e-6f };
                 },
                 "dim " + std::to_string(dim));
         }
@@ -60,14 +76,21 @@ TEST(Rmsnorm, OmpMatchesRef)
 
 TEST(Rmsnorm, HeadsInPlaceAndResidual)
 {
-    const Floats weight = random_floats(64, 1), heads = random_floats(5 * 3 * 80, 2), add = random_floats(5 * 64, 3), zero(5 * 64, 0);
+    const Floats weight = random_floats(64, 1), heads = random_floats(5 * 3 * 80, 2),
+                 add = random_floats(5 * 64, 3), zero(5 * 64, 0);
     expect_parity<weir_rmsnorm_args>(
         WEIR_OP_RMSNORM, heads.size(), heads,
-        [&](float *x) { return weir_rmsnorm_args{ x, x, weight.data(), nullptr, 5, 3, 64, 240, 80, 240, 80, 0, 1e-6f }; },
+        [&](float *x) {
+            return weir_rmsnorm_args{ x,   x,  weight.data(), nullptr, 5, 3,    64,
+                                      240, 80, 240,           80,      0, 1e-6f };
+        },
         "heads in place");
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_RMSNORM)) {
         Floats            x = random_floats(5 * 64, 4), y(5 * 64), want_x = x, want_y(5 * 64);
-        weir_rmsnorm_args args = { want_y.data(), want_x.data(), weight.data(), add.data(), 5, 1, 64, 64, 64, 64, 64, 64, 1e-6f };
+        weir_rmsnorm_args args = {
+            want_y.data(), want_x.data(), weight.data(), add.data(), 5, 1, 64, 64, 64, 64, 64, 64,
+            1e-6f
+        };
         ASSERT_EQ(run(weir_kernel_ref_rmsnorm, &args), WEIR_OK);
         args.dst = y.data();
         args.src = x.data();
@@ -84,12 +107,14 @@ TEST(Rmsnorm, HeadsInPlaceAndResidual)
 
 TEST(GatedRmsnorm, MatchesG2)
 {
-    const Floats                     o = golden("G2.o"), z = golden("G2.z"), w = golden("G2.w"), want = golden("G2.y");
+    const Floats o = golden("G2.o"), z = golden("G2.z"), w = golden("G2.w"), want = golden("G2.y");
     std::vector<const weir_kernel *> rows = omp_rows(WEIR_OP_GATED_RMSNORM);
     rows.push_back(&weir_kernel_ref_gated_rmsnorm);
     for (const weir_kernel *kernel : rows) {
         Floats                        y(o.size());
-        const weir_gated_rmsnorm_args args = { y.data(), o.data(), z.data(), w.data(), 42, 16, 1e-6f };
+        const weir_gated_rmsnorm_args args = {
+            y.data(), o.data(), z.data(), w.data(), 42, 16, 1e-6f
+        };
         ASSERT_EQ(run(*kernel, &args), WEIR_OK);
         expect_close(y, want, 1e-6, 1e-5, kernel->name);
     }
@@ -98,11 +123,14 @@ TEST(GatedRmsnorm, MatchesG2)
 TEST(GatedRmsnorm, OmpMatchesRef)
 {
     for (int64_t dim : { 1, 24, 128, 129 }) {
-        const Floats src = random_floats((size_t)(7 * dim), 1, 3), gate = random_floats((size_t)(7 * dim), 2, 20),
+        const Floats src = random_floats((size_t)(7 * dim), 1, 3),
+                     gate = random_floats((size_t)(7 * dim), 2, 20),
                      w = random_floats((size_t)dim, 3);
         expect_parity<weir_gated_rmsnorm_args>(
             WEIR_OP_GATED_RMSNORM, src.size(), src,
-            [&](float *x) { return weir_gated_rmsnorm_args{ x, x, gate.data(), w.data(), 7, dim, 1e-6f }; },
+            [&](float *x) {
+                return weir_gated_rmsnorm_args{ x, x, gate.data(), w.data(), 7, dim, 1e-6f };
+            },
             "in place " + std::to_string(dim));
     }
 }
@@ -116,12 +144,17 @@ TEST(Rope, MatchesG3)
     for (const weir_kernel *kernel : rows) {
         for (const auto &[name, heads] : { std::pair{ "G3.q", 2 }, std::pair{ "G3.k", 1 } }) {
             Floats               x = golden(name);
-            const weir_rope_args args = { x.data(), positions.data(),    frequencies.data(), 5, heads, 8, heads * 32, 32,
-                                          1,        WEIR_ROPE_HALF_SPLIT };
+            const weir_rope_args args = {
+                x.data(), positions.data(),    frequencies.data(), 5, heads, 8, heads * 32, 32,
+                1,        WEIR_ROPE_HALF_SPLIT
+            };
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
             const Floats    want = golden(std::string(name) + "_rot");
-            const ptrdiff_t four = 4 * heads * 32; // the fifth position is 200000: the golden's own angle is only good to 1e-2
-            expect_close(Floats(x.begin(), x.begin() + four), Floats(want.begin(), want.begin() + four), 2e-6, 1e-5, kernel->name);
+            const ptrdiff_t four =
+                4 * heads *
+                32; // the fifth position is 200000: the golden's own angle is only good to 1e-2
+            expect_close(Floats(x.begin(), x.begin() + four),
+                         Floats(want.begin(), want.begin() + four), 2e-6, 1e-5, kernel->name);
             expect_close(x, want, 2e-2, 1e-5, kernel->name);
         }
     }
@@ -134,13 +167,17 @@ TEST(Rope, SineAndCosineOfLargeAngles)
         for (int32_t position : { 0, 1, 3, 1000, 65537, 200000, 262143 }) {
             const int64_t half = 160; // more pairs than are done at a time
             Floats        frequencies((size_t)half), x((size_t)(2 * half), 0.0f);
-            for (size_t i = 0; i < (size_t)half; i++) frequencies[i] = std::pow(1e4f, -(float)i / (float)half), x[2 * i] = 1;
-            const weir_rope_args args = { x.data(), &position, frequencies.data(), 1, 1, 2 * half, 2 * half, 2 * half, 1, WEIR_ROPE_PAIRS };
+            for (size_t i = 0; i < (size_t)half; i++)
+                frequencies[i] = std::pow(1e4f, -(float)i / (float)half), x[2 * i] = 1;
+            const weir_rope_args args = { x.data(), &position,      frequencies.data(), 1,
+                                          1,        2 * half,       2 * half,           2 * half,
+                                          1,        WEIR_ROPE_PAIRS };
             ASSERT_EQ(run(*kernel, &args), WEIR_OK);
             for (size_t i = 0; i < (size_t)half; i++) {
                 const double angle = (double)((float)position * frequencies[i]);
                 ASSERT_NEAR(x[2 * i], std::cos(angle), 2e-7) << kernel->name << " angle " << angle;
-                ASSERT_NEAR(x[2 * i + 1], std::sin(angle), 2e-7) << kernel->name << " angle " << angle;
+                ASSERT_NEAR(x[2 * i + 1], std::sin(angle), 2e-7)
+                    << kernel->name << " angle " << angle;
             }
         }
     }
@@ -151,11 +188,15 @@ TEST(Rope, OmpMatchesRef)
     const std::vector<int32_t> positions = { 5, 0, 99999 };
     for (weir_rope_pairing pairing : { WEIR_ROPE_HALF_SPLIT, WEIR_ROPE_PAIRS }) {
         for (int64_t rotary : { 0, 2, 20, 64, 300 }) {
-            const Floats frequencies = random_floats((size_t)rotary / 2, 1), x = random_floats(3 * 4 * 320, 2);
+            const Floats frequencies = random_floats((size_t)rotary / 2, 1),
+                         x = random_floats(3 * 4 * 320, 2);
             expect_parity<weir_rope_args>(
                 WEIR_OP_ROPE, x.size(), x,
                 [&](float *y) {
-                    return weir_rope_args{ y, positions.data(), frequencies.data(), 3, 4, rotary, 4 * 320, 320, 1.14f, pairing };
+                    return weir_rope_args{
+                        y,     positions.data(), frequencies.data(), 3, 4, rotary, 4 * 320, 320,
+                        1.14f, pairing
+                    };
                 },
                 "rotary " + std::to_string(rotary));
         }
@@ -168,15 +209,26 @@ TEST(Elementwise, OmpMatchesRef)
         const size_t n = (size_t)(3 * (dim + 2));
         const Floats a = random_floats(n, 1, 30), b = random_floats(n, 2);
         expect_parity<weir_swiglu_args>(
-            WEIR_OP_SWIGLU, n, a, [&](float *x) { return weir_swiglu_args{ x, x, b.data(), 3, dim, dim + 2, dim + 2, dim + 2 }; },
+            WEIR_OP_SWIGLU, n, a,
+            [&](float *x) {
+                return weir_swiglu_args{ x, x, b.data(), 3, dim, dim + 2, dim + 2, dim + 2 };
+            },
             "swiglu onto its gate");
         expect_parity<weir_swiglu_args>(
-            WEIR_OP_SWIGLU, n, b, [&](float *x) { return weir_swiglu_args{ x, a.data(), x, 3, dim, dim + 2, dim + 2, dim + 2 }; },
+            WEIR_OP_SWIGLU, n, b,
+            [&](float *x) {
+                return weir_swiglu_args{ x, a.data(), x, 3, dim, dim + 2, dim + 2, dim + 2 };
+            },
             "swiglu onto up");
         expect_parity<weir_add_args>(
-            WEIR_OP_ADD, n, a, [&](float *x) { return weir_add_args{ x, b.data(), 3, dim, dim + 2, dim + 2 }; }, "add");
+            WEIR_OP_ADD, n, a,
+            [&](float *x) { return weir_add_args{ x, b.data(), 3, dim, dim + 2, dim + 2 }; },
+            "add");
         expect_parity<weir_sigmoid_gate_args>(
-            WEIR_OP_SIGMOID_GATE, n, b, [&](float *x) { return weir_sigmoid_gate_args{ x, a.data(), 1, 3, dim, 0, dim + 2, 0, dim + 2 }; },
+            WEIR_OP_SIGMOID_GATE, n, b,
+            [&](float *x) {
+                return weir_sigmoid_gate_args{ x, a.data(), 1, 3, dim, 0, dim + 2, 0, dim + 2 };
+            },
             "sigmoid_gate");
     }
 }
@@ -201,20 +253,25 @@ TEST(Embed, OmpMatchesRef)
         const size_t               row_bytes = weir_row_bytes(dtype, 96);
         std::vector<unsigned char> table(7 * row_bytes + 1);
         std::mt19937               rng(1);
-        for (auto &byte : table) byte = (unsigned char)(rng() & 0x7b); // no f16, bf16 or f32 exponent of all ones
+        for (auto &byte : table)
+            byte = (unsigned char)(rng() & 0x7b); // no f16, bf16 or f32 exponent of all ones
         const weir_dtype_info info = weir_dtype_of(dtype);
         EXPECT_GT(info.block_bytes, 0);
         expect_parity<weir_embed_args>(
             WEIR_OP_EMBED, 4 * 96, Floats(4 * 96),
-            [&](float *dst) { return weir_embed_args{ dst, table.data() + 1, ids.data(), 4, 96, 7, dtype }; }, info.name);
+            [&](float *dst) {
+                return weir_embed_args{ dst, table.data() + 1, ids.data(), 4, 96, 7, dtype };
+            },
+            info.name);
     }
     Floats                           dst(256);
     const std::vector<unsigned char> table(weir_row_bytes(WEIR_Q4_K, 256));
     const std::vector<int32_t>       zero = { 0 };
-    const weir_embed_args            args = { dst.data(), table.data(), zero.data(), 1, 256, 1, WEIR_Q4_K };
+    const weir_embed_args args = { dst.data(), table.data(), zero.data(), 1, 256, 1, WEIR_Q4_K };
     EXPECT_EQ(run(weir_kernel_ref_embed, &args), WEIR_OK);
     const weir_caps caps = {};
-    for (const weir_kernel *kernel : omp_rows(WEIR_OP_EMBED)) EXPECT_NE(kernel->reject(&caps, &args), nullptr);
+    for (const weir_kernel *kernel : omp_rows(WEIR_OP_EMBED))
+        EXPECT_NE(kernel->reject(&caps, &args), nullptr);
 }
 
 // Rows land where kv_page.h says, nothing else changes, and f16 rounds to nearest even: all rows of the table write the same bytes.
@@ -223,9 +280,11 @@ TEST(KvWrite, WritesThePages)
     for (weir_kv_format format : { WEIR_KV_F16, WEIR_KV_F32 }) {
         const Floats k = random_floats(100 * 3 * 20, 1), v = random_floats(100 * 3 * 12, 2);
         auto         write = [&](const weir_kernel &kernel) {
-            Pages                    first(format, 3, 20, 12, 130), second(format, 3, 20, 12, 64);
-            const weir_kv_segment    segments[] = { first.segment(0, 90, 30), second.segment(90, 0, 5), second.segment(91, 9, 40) };
-            const weir_kv_write_args args = { k.data(), v.data(), segments, 3, 3, 20, 12, 60, 36, format, format, {} };
+            Pages                 first(format, 3, 20, 12, 130), second(format, 3, 20, 12, 64);
+            const weir_kv_segment segments[] = { first.segment(0, 90, 30), second.segment(90, 0, 5),
+                                                 second.segment(91, 9, 40) };
+            const weir_kv_write_args args = { k.data(), v.data(), segments, 3,      3,      20,
+                                              12,       60,       36,       format, format, {} };
             EXPECT_EQ(run(kernel, &args), WEIR_OK);
             auto pages = first.pages();
             pages.insert(pages.end(), second.pages().begin(), second.pages().end());
@@ -238,7 +297,8 @@ TEST(KvWrite, WritesThePages)
             EXPECT_EQ(page[64 * 20 + 35 * 12 + 11], v[5 * 36 + 12 + 11]);
             EXPECT_EQ(page[64 * 20 + 29 * 12 + 11], 0.0f);
         }
-        for (const weir_kernel *kernel : omp_rows(WEIR_OP_KV_WRITE)) EXPECT_EQ(write(*kernel), want) << kernel->name;
+        for (const weir_kernel *kernel : omp_rows(WEIR_OP_KV_WRITE))
+            EXPECT_EQ(write(*kernel), want) << kernel->name;
     }
 }
 

@@ -29,7 +29,8 @@ std::vector<const weir_kernel *> omp_rows(weir_op op)
 {
 #define WEIR_ADDRESS(name, isa) &weir_kernel_omp_##name##_##isa,
 #define WEIR_ADDRESS_ALL(name) WEIR_TEST_ISAS(WEIR_ADDRESS, name)
-    static const weir_kernel *const  all[] = { WEIR_EACH_OP(WEIR_ADDRESS_ALL) WEIR_ADDRESS_ALL(gated_delta_rule_chunk) };
+    static const weir_kernel *const  all[] = { WEIR_EACH_OP(WEIR_ADDRESS_ALL)
+                                                   WEIR_ADDRESS_ALL(gated_delta_rule_chunk) };
     std::vector<const weir_kernel *> rows;
     for (const weir_kernel *row : all)
         if (row->op == op && runs_here(row->name)) rows.push_back(row);
@@ -49,7 +50,8 @@ weir_status run(const weir_kernel &kernel, const void *args, int n_threads)
 {
     const size_t bytes = kernel.scratch ? kernel.scratch(args) : 0;
     const size_t floats = bytes / sizeof(float) + 16;
-    float *const scratch = static_cast<float *>(std::aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64));
+    float *const scratch =
+        static_cast<float *>(std::aligned_alloc(64, (floats * sizeof(float) + 63) / 64 * 64));
     for (size_t i = 0; i < floats; i++) scratch[i] = std::numeric_limits<float>::quiet_NaN();
     weir_kernel_context context = {};
     context.n_threads = n_threads;
@@ -69,13 +71,15 @@ Floats random_floats(size_t n, uint32_t seed, float scale)
     return x;
 }
 
-void expect_close(const Floats &x, const Floats &want, double atol, double rtol, const std::string &what)
+void expect_close(const Floats &x, const Floats &want, double atol, double rtol,
+                  const std::string &what)
 {
     ASSERT_EQ(x.size(), want.size()) << what;
     double worst = -1;
     size_t at = 0;
     for (size_t i = 0; i < x.size(); i++) {
-        const double excess = std::fabs((double)x[i] - (double)want[i]) / (atol + rtol * std::fabs((double)want[i]) + 1e-300);
+        const double excess = std::fabs((double)x[i] - (double)want[i]) /
+                              (atol + rtol * std::fabs((double)want[i]) + 1e-300);
         if (!(excess <= worst)) worst = excess, at = i;
         if (std::isnan(excess)) break;
     }
@@ -87,7 +91,8 @@ bool same_bits(const Floats &a, const Floats &b)
     return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-Pages::Pages(weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions)
+Pages::Pages(weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_heads, int64_t key_dim,
+             int64_t value_dim, int64_t n_positions)
     : stride_((n_positions + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS)
 {
     const int64_t open_bytes = weir_kv_open_bytes(k_format, v_format, key_dim, value_dim);
@@ -104,13 +109,15 @@ weir_kv_segment Pages::segment(int32_t first_row, int32_t n_rows, int32_t n_past
     weir_kv_segment segment = {};
     segment.pages = table_.data(), segment.page_stride = stride_;
     segment.first_row = first_row, segment.n_rows = n_rows, segment.n_past = n_past;
-    segment.open_pages = open_table_.data() + n_past / WEIR_PAGE_TOKENS, segment.open_stride = stride_;
+    segment.open_pages = open_table_.data() + n_past / WEIR_PAGE_TOKENS,
+    segment.open_stride = stride_;
     return segment;
 }
 
 void Pages::hide_open(int64_t page)
 {
-    for (size_t i = (size_t)page; i < open_table_.size(); i += (size_t)stride_) open_table_[i] = nullptr;
+    for (size_t i = (size_t)page; i < open_table_.size(); i += (size_t)stride_)
+        open_table_[i] = nullptr;
 }
 
 static const weir_tensor *find(const std::string &name)
@@ -118,11 +125,13 @@ static const weir_tensor *find(const std::string &name)
     static weir_tensor_directory *directory = [] {
         weir_tensor_directory *opened = nullptr;
         weir_error             error = {};
-        const weir_status      status = weir_tensor_directory_open(&opened, "tests/golden/models/modules.safetensors", &error);
+        const weir_status      status =
+            weir_tensor_directory_open(&opened, "tests/golden/models/modules.safetensors", &error);
         EXPECT_EQ(status, WEIR_OK);
         return opened;
     }();
-    const weir_tensor *const tensor = directory ? weir_tensor_directory_find(directory, name.c_str()) : nullptr;
+    const weir_tensor *const tensor =
+        directory ? weir_tensor_directory_find(directory, name.c_str()) : nullptr;
     EXPECT_NE(tensor, nullptr) << name;
     return tensor;
 }
@@ -137,6 +146,9 @@ template <class T> static std::vector<T> copy(const weir_tensor *tensor, weir_dt
 }
 
 Floats               golden(const std::string &name) { return copy<float>(find(name), WEIR_F32); }
-std::vector<int32_t> golden_integers(const std::string &name) { return copy<int32_t>(find(name), WEIR_I32); }
+std::vector<int32_t> golden_integers(const std::string &name)
+{
+    return copy<int32_t>(find(name), WEIR_I32);
+}
 
 } // namespace weir_test

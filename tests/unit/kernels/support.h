@@ -12,13 +12,12 @@
 
 #include "kernels/abi/ops.h"
 
-#define WEIR_EACH_OP(X)                                                                                                                    \
-    X(embed)                                                                                                                               \
-    X(rmsnorm)                                                                                                                             \
-    X(gated_rmsnorm)                                                                                                                       \
-    X(rope)                                                                                                                                \
-    X(swiglu)                                                                                                                              \
-    X(sigmoid_gate) X(add) X(kv_write) X(kv_read) X(kv_compact) X(attention) X(attention_mass) X(conv1d) X(gated_delta_rule) X(coda_write)
+// clang-format off
+#define WEIR_EACH_OP(X) \
+    X(embed) X(rmsnorm) X(gated_rmsnorm) X(rope) X(swiglu) \
+    X(sigmoid_gate) X(add) X(kv_write) X(kv_read) X(kv_compact) \
+    X(attention) X(attention_mass) X(conv1d) X(gated_delta_rule) X(coda_write)
+// clang-format on
 
 extern "C" {
 #define WEIR_REF(op) extern const weir_kernel weir_kernel_ref_##op;
@@ -40,19 +39,22 @@ weir_status run(const weir_kernel &kernel, const void *args, int n_threads = 2);
 Floats random_floats(size_t n, uint32_t seed, float scale = 1);
 
 // |x - want| <= atol + rtol |want|, elementwise.
-void expect_close(const Floats &x, const Floats &want, double atol, double rtol, const std::string &what);
+void expect_close(const Floats &x, const Floats &want, double atol, double rtol,
+                  const std::string &what);
 bool same_bits(const Floats &a, const Floats &b);
 
 // The pages of one sequence and layer, zeroed, each with its open rows if the formats need them.
 class Pages {
   public:
-    Pages(weir_kv_format format, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions)
+    Pages(weir_kv_format format, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim,
+          int64_t n_positions)
         : Pages(format, format, n_kv_heads, key_dim, value_dim, n_positions)
     {
     }
-    Pages(weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_heads, int64_t key_dim, int64_t value_dim, int64_t n_positions);
-    weir_kv_segment                       segment(int32_t first_row, int32_t n_rows, int32_t n_past) const;
-    void                                  hide_open(int64_t page); // from the segments: it is read closed
+    Pages(weir_kv_format k_format, weir_kv_format v_format, int64_t n_kv_heads, int64_t key_dim,
+          int64_t value_dim, int64_t n_positions);
+    weir_kv_segment segment(int32_t first_row, int32_t n_rows, int32_t n_past) const;
+    void            hide_open(int64_t page); // from the segments: it is read closed
     const std::vector<std::vector<char>> &pages() const { return storage_; }
     const std::vector<std::vector<char>> &open_pages() const { return open_storage_; }
 

@@ -27,7 +27,8 @@ void write_with_needle(State *state, const weir_coda_layer &layer, int64_t dim, 
     state->write(48, seed);
     const size_t       width = static_cast<size_t>(layer.n_kv_heads * layer.head_dim);
     std::vector<float> k(width, 0.5f), v(width, 0), gates(1, 9);
-    for (size_t h = 0; h < width; h += static_cast<size_t>(layer.head_dim)) v[h + static_cast<size_t>(dim)] = 1;
+    for (size_t h = 0; h < width; h += static_cast<size_t>(layer.head_dim))
+        v[h + static_cast<size_t>(dim)] = 1;
     state->append(k.data(), v.data(), gates.data(), 1);
     std::vector<float> others(width, 0.1f);
     gates[0] = -9;
@@ -42,7 +43,8 @@ bool has_needle(State *state, const weir_coda_layer &layer, int64_t dim)
         const std::vector<float> value = state->row(WEIR_KV_V, slot);
         bool                     is_it = true;
         for (size_t i = 0; i < value.size(); i++)
-            is_it = is_it && value[i] == (static_cast<int64_t>(i) % layer.head_dim == dim ? 1.0f : 0.0f);
+            is_it = is_it &&
+                    value[i] == (static_cast<int64_t>(i) % layer.head_dim == dim ? 1.0f : 0.0f);
         if (is_it) return true;
     }
     return false;
@@ -107,7 +109,9 @@ TEST(CodaMerge, PrototypesAreBlendedByTheTokensBehindThem)
     for (const weir_kv_side side : { WEIR_KV_K, WEIR_KV_V })
         for (int64_t d = 0; d < 8; d++) {
             const float a = earlier.value(0, side, 4, d), b = later.value(0, side, 4, d);
-            EXPECT_NEAR(out.value(0, side, 4, d), side == WEIR_KV_K && d < 4 ? 0 : b + 0.75f * (a - b), 1e-6) << d;
+            EXPECT_NEAR(out.value(0, side, 4, d),
+                        side == WEIR_KV_K && d < 4 ? 0 : b + 0.75f * (a - b), 1e-6)
+                << d;
         }
 }
 
@@ -135,17 +139,21 @@ TEST(CodaParts, HeadsGoApartAndComeTogether)
         State                 state(layer), joined(layer);
         state.write(200, 9);
         const int64_t n_heads[] = { 1, 2, 1 };
-        const auto    part_of = [&](int64_t first, int64_t n) { return weir_coda_part(&layer, first, n); };
-        State         a(part_of(0, 1)), b(part_of(1, 2)), c(part_of(3, 1));
+        const auto    part_of = [&](int64_t first, int64_t n) {
+            return weir_coda_part(&layer, first, n);
+        };
+        State a(part_of(0, 1)), b(part_of(1, 2)), c(part_of(3, 1));
         weir_coda_split(&layer, state.memory(), 0, 1, a.memory());
         weir_coda_split(&layer, state.memory(), 1, 2, b.memory());
         weir_coda_split(&layer, state.memory(), 3, 1, c.memory());
-        for (int64_t d = 0; d < 8; d++) EXPECT_EQ(b.value(1, WEIR_KV_V, 73, d), state.value(2, WEIR_KV_V, 73, d));
+        for (int64_t d = 0; d < 8; d++)
+            EXPECT_EQ(b.value(1, WEIR_KV_V, 73, d), state.value(2, WEIR_KV_V, 73, d));
         const weir_coda_layer two = part_of(1, 2);
         EXPECT_EQ(weir_coda_problem(&two, b.memory()), nullptr);
         const void *const parts[] = { a.memory(), b.memory(), c.memory() };
         weir_error        error = {};
-        ASSERT_EQ(weir_coda_join(&layer, parts, n_heads, 3, joined.memory(), &error), WEIR_OK) << error.text;
+        ASSERT_EQ(weir_coda_join(&layer, parts, n_heads, 3, joined.memory(), &error), WEIR_OK)
+            << error.text;
         EXPECT_EQ(memcmp(joined.memory(), state.memory(), state.size()), 0);
     }
 }

@@ -21,7 +21,8 @@ std::vector<char> pack(const weir_coda_layer &layer, State *state, int bits)
 {
     std::vector<char> packed(weir_coda_packed_bytes(&layer, bits), 'x');
     weir_error        error = {};
-    EXPECT_EQ(weir_coda_pack(&layer, state->memory(), bits, packed.data(), &error), WEIR_OK) << error.text;
+    EXPECT_EQ(weir_coda_pack(&layer, state->memory(), bits, packed.data(), &error), WEIR_OK)
+        << error.text;
     return packed;
 }
 
@@ -34,7 +35,8 @@ TEST(CodaState, ValuesComeBackWithinHalfAStepOfTheirChannel)
             state.write(200, 3);
             const std::vector<char> packed = pack(layer, &state, bits);
             weir_error              error = {};
-            ASSERT_EQ(weir_coda_unpack(&layer, packed.data(), bits, back.memory(), &error), WEIR_OK) << error.text;
+            ASSERT_EQ(weir_coda_unpack(&layer, packed.data(), bits, back.memory(), &error), WEIR_OK)
+                << error.text;
             const int64_t begins[] = { 0, 40, 50, 56 };
             for (int64_t head = 0; head < 2; head++)
                 for (const weir_kv_side side : { WEIR_KV_K, WEIR_KV_V })
@@ -45,13 +47,16 @@ TEST(CodaState, ValuesComeBackWithinHalfAStepOfTheirChannel)
                                 const float value = state.value(head, side, slot, dim);
                                 low = std::fmin(low, value);
                                 high = std::fmax(high, value);
-                                worst = std::fmax(worst, std::fabs(back.value(head, side, slot, dim) - value));
+                                worst = std::fmax(
+                                    worst, std::fabs(back.value(head, side, slot, dim) - value));
                             }
-                            const float rounding =
-                                (format == WEIR_KV_BF16 ? 0x1p-8f : 0x1p-20f) * std::fmax(std::fabs(low), std::fabs(high));
+                            const float rounding = (format == WEIR_KV_BF16 ? 0x1p-8f : 0x1p-20f) *
+                                                   std::fmax(std::fabs(low), std::fabs(high));
                             const float step =
-                                (high - low) / static_cast<float>((1 << bits) - 1) * (1 + 0x1p-8f) + 0x1p-10f * std::fabs(low);
-                            ASSERT_LE(worst, step / 2 + rounding + 0x1p-24f) << bits << " part " << part << " dim " << dim;
+                                (high - low) / static_cast<float>((1 << bits) - 1) * (1 + 0x1p-8f) +
+                                0x1p-10f * std::fabs(low);
+                            ASSERT_LE(worst, step / 2 + rounding + 0x1p-24f)
+                                << bits << " part " << part << " dim " << dim;
                         }
         }
 }
@@ -66,7 +71,8 @@ TEST(CodaState, WhatIsNotAKeyOrAValueIsKept)
     ASSERT_EQ(weir_coda_unpack(&layer, packed.data(), 4, back.memory(), nullptr), WEIR_OK);
     for (int64_t slot = 50; slot < 56; slot++)
         for (int64_t dim = 0; dim < 8; dim++) EXPECT_EQ(back.value(1, WEIR_KV_K, slot, dim), 0);
-    const size_t before_pages = static_cast<size_t>(state.view().pages - static_cast<char *>(state.memory()));
+    const size_t before_pages =
+        static_cast<size_t>(state.view().pages - static_cast<char *>(state.memory()));
     EXPECT_EQ(memcmp(state.memory(), back.memory(), before_pages), 0);
     EXPECT_EQ(pack(layer, &back, 4).size(), packed.size());
 }
@@ -105,7 +111,8 @@ TEST(CodaState, ValuesThatNoChannelCanHoldAreRefused)
         weir_coda_put(&layer, &view, WEIR_KV_V, view.rows[1], row.data());
         std::vector<char> packed(weir_coda_packed_bytes(&layer, 4));
         weir_error        error = {};
-        EXPECT_EQ(weir_coda_pack(&layer, state.memory(), 4, packed.data(), &error), WEIR_EUNSUPPORTED);
+        EXPECT_EQ(weir_coda_pack(&layer, state.memory(), 4, packed.data(), &error),
+                  WEIR_EUNSUPPORTED);
         EXPECT_NE(std::string(error.text).find("without quantisation"), std::string::npos);
     }
 }
@@ -113,7 +120,7 @@ TEST(CodaState, ValuesThatNoChannelCanHoldAreRefused)
 /* Each field, with something that would lead a kernel astray. */
 TEST(CodaState, BytesThatAreNoStateAreRefused)
 {
-    const weir_coda_layer                                           layer = layer_of(2, 8, 20, 6, 4, WEIR_KV_F32);
+    const weir_coda_layer layer = layer_of(2, 8, 20, 6, 4, WEIR_KV_F32);
     const std::vector<std::function<void(const weir_coda_state &)>> damages = {
         [](const weir_coda_state &s) { s.head->position = -1; },
         [](const weir_coda_state &s) { s.head->position = 3; },
@@ -148,7 +155,9 @@ TEST(CodaState, BytesThatAreNoStateAreRefused)
         memcpy(packed.data(), state.memory(), sizeof(weir_coda_head));
         weir_error error = {};
         if (i < 12) {
-            EXPECT_EQ(weir_coda_unpack(&layer, packed.data(), 8, back.memory(), &error), WEIR_EFORMAT) << i;
+            EXPECT_EQ(weir_coda_unpack(&layer, packed.data(), 8, back.memory(), &error),
+                      WEIR_EFORMAT)
+                << i;
         }
     }
 }
@@ -164,7 +173,8 @@ TEST(CodaState, ABlockOfRandomBytesIsRefusedOrSound)
     int n_refused = 0;
     for (int round = 0; round < 3000; round++) {
         std::vector<char> damaged = packed;
-        for (int i = 0; i < 3; i++) damaged[random() % damaged.size()] = static_cast<char>(random());
+        for (int i = 0; i < 3; i++)
+            damaged[random() % damaged.size()] = static_cast<char>(random());
         if (weir_coda_unpack(&layer, damaged.data(), 4, back.memory(), nullptr) != WEIR_OK)
             n_refused++;
         else

@@ -17,7 +17,10 @@ using weir_test::layer_of;
 
 class State {
   public:
-    explicit State(const weir_coda_layer &layer) : layer_(layer), words_(weir_coda_view(&layer_, nullptr).bytes / 8) {}
+    explicit State(const weir_coda_layer &layer)
+        : layer_(layer), words_(weir_coda_view(&layer_, nullptr).bytes / 8)
+    {
+    }
     void           *memory() { return words_.data(); }
     size_t          size() const { return words_.size() * 8; }
     weir_coda_state view() { return weir_coda_view(&layer_, memory()); }
@@ -27,11 +30,13 @@ class State {
     {
         const int64_t      width = layer_.n_kv_heads * layer_.head_dim, block = 24;
         std::mt19937       random(seed);
-        std::vector<float> k(static_cast<size_t>(block * width)), v(k.size()), gates(static_cast<size_t>(block));
+        std::vector<float> k(static_cast<size_t>(block * width)), v(k.size()),
+            gates(static_cast<size_t>(block));
         weir_coda_reset(&layer_, memory());
         for (int64_t at = 0; at < n; at += block) {
             for (size_t i = 0; i < k.size(); i++) {
-                const float size = 0.01f * static_cast<float>(1 + i % static_cast<size_t>(width) % 37);
+                const float size =
+                    0.01f * static_cast<float>(1 + i % static_cast<size_t>(width) % 37);
                 k[i] = size * draw(&random);
                 v[i] = size * (bias + draw(&random));
             }
@@ -50,14 +55,17 @@ class State {
         args.k_stride = args.v_stride = layer_.n_kv_heads * layer_.head_dim;
         args.gate_stride = 1;
         std::vector<double>       scratch(weir_kernel_ref_coda_write.scratch(&args) / 8 + 8);
-        const weir_kernel_context context = { 0, 1, nullptr, scratch.data(), scratch.size() * 8, nullptr };
+        const weir_kernel_context context = {
+            0, 1, nullptr, scratch.data(), scratch.size() * 8, nullptr
+        };
         ASSERT_EQ(weir_kernel_ref_coda_write.run(&context, &args), WEIR_OK);
     }
     float value(int64_t head, weir_kv_side side, int64_t slot, int64_t dim)
     {
         const weir_coda_state state = view();
         const int64_t         row = state.rows[slot];
-        return weir_coda_load(layer_.format, weir_coda_page(&state, head, row), weir_coda_index(&layer_, side, row, dim));
+        return weir_coda_load(layer_.format, weir_coda_page(&state, head, row),
+                              weir_coda_index(&layer_, side, row, dim));
     }
     std::vector<float> row(weir_kv_side side, int64_t slot)
     {
@@ -70,7 +78,10 @@ class State {
     float bias = 0; /* of values: large ones make them all alike */
 
   private:
-    static float          draw(std::mt19937 *random) { return static_cast<float>((*random)()) * 0x1p-31f - 1; }
+    static float draw(std::mt19937 *random)
+    {
+        return static_cast<float>((*random)()) * 0x1p-31f - 1;
+    }
     weir_coda_layer       layer_;
     std::vector<uint64_t> words_;
 };

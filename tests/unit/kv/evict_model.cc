@@ -14,7 +14,8 @@
 namespace evict {
 
 /* ---- the arithmetic of one row, from the reference codecs ------------------------------------------------------------ */
-static weir_kv_part part_of(weir_kv_format format, weir_kv_side side, std::vector<char> *coded, std::vector<char> *open)
+static weir_kv_part part_of(weir_kv_format format, weir_kv_side side, std::vector<char> *coded,
+                            std::vector<char> *open)
 {
     const int64_t dim = side == WEIR_KV_K ? key_dim : value_dim;
     coded->resize((size_t)weir_kv_part_bytes(format, side, dim));
@@ -23,11 +24,15 @@ static weir_kv_part part_of(weir_kv_format format, weir_kv_side side, std::vecto
 }
 
 /* The bytes of one row of a part, K's columns gathered. */
-static void add_bytes(std::vector<char> *out, const char *part, weir_kv_format format, weir_kv_side side, int64_t token)
+static void add_bytes(std::vector<char> *out, const char *part, weir_kv_format format,
+                      weir_kv_side side, int64_t token)
 {
-    const int64_t        dim = side == WEIR_KV_K ? key_dim : value_dim, tile = token / WEIR_TILE_TOKENS, lane = token % WEIR_TILE_TOKENS;
+    const int64_t dim = side == WEIR_KV_K ? key_dim : value_dim, tile = token / WEIR_TILE_TOKENS,
+                  lane = token % WEIR_TILE_TOKENS;
     const weir_kv_layout at = weir_kv_layout_of(format, side, dim);
-    const auto           add = [&](int64_t from, int64_t n) { out->insert(out->end(), part + from, part + from + n); };
+    const auto           add = [&](int64_t from, int64_t n) {
+        out->insert(out->end(), part + from, part + from + n);
+    };
     if (side == WEIR_KV_V) {
         add(at.codes + token * at.codes_step, at.codes_step);
         add(at.scales + token * at.scales_step, at.scales_step);
@@ -35,20 +40,29 @@ static void add_bytes(std::vector<char> *out, const char *part, weir_kv_format f
     }
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
     const bool           plain = scheme == WEIR_KV_PLAIN;
-    const int64_t        n_codes = plain ? dim : weir_kv_words(weir_kv_bits(format), dim), code = plain ? weir_kv_bits(format) / 8 : 4;
-    const int64_t        n_scales = plain ? 0 : scheme == WEIR_KV_BLOCK ? dim / 32 : 1, scale = scheme == WEIR_KV_FLOAT8 ? 4 : 2;
-    for (int64_t i = 0; i < n_codes; i++) add(at.codes + tile * at.codes_step + (i * WEIR_TILE_TOKENS + lane) * code, code);
-    for (int64_t i = 0; i < n_scales; i++) add(at.scales + tile * at.scales_step + (i * WEIR_TILE_TOKENS + lane) * scale, scale);
+    const int64_t        n_codes = plain ? dim : weir_kv_words(weir_kv_bits(format), dim),
+                  code = plain ? weir_kv_bits(format) / 8 : 4;
+    const int64_t n_scales = plain                     ? 0
+                             : scheme == WEIR_KV_BLOCK ? dim / 32
+                                                       : 1,
+                  scale = scheme == WEIR_KV_FLOAT8 ? 4 : 2;
+    for (int64_t i = 0; i < n_codes; i++)
+        add(at.codes + tile * at.codes_step + (i * WEIR_TILE_TOKENS + lane) * code, code);
+    for (int64_t i = 0; i < n_scales; i++)
+        add(at.scales + tile * at.scales_step + (i * WEIR_TILE_TOKENS + lane) * scale, scale);
 }
 
-static void add_row_bytes(std::vector<char> *out, const char *page, weir_kv_pair pair, int64_t token)
+static void add_row_bytes(std::vector<char> *out, const char *page, weir_kv_pair pair,
+                          int64_t token)
 {
     if (!weir_kv_needs_open(pair.k)) add_bytes(out, page, pair.k, WEIR_KV_K, token);
-    if (!weir_kv_needs_open(pair.v)) add_bytes(out, page + weir_kv_v_part(pair.k, key_dim), pair.v, WEIR_KV_V, token);
+    if (!weir_kv_needs_open(pair.v))
+        add_bytes(out, page + weir_kv_v_part(pair.k, key_dim), pair.v, WEIR_KV_V, token);
 }
 
 /* What is read of a value as long as its page is not full. */
-static void code_side(std::vector<float> *x, std::vector<char> *bytes, weir_kv_format format, weir_kv_side side)
+static void code_side(std::vector<float> *x, std::vector<char> *bytes, weir_kv_format format,
+                      weir_kv_side side)
 {
     static std::vector<char> coded, open;
     const bool               is_open = weir_kv_needs_open(format);
@@ -64,9 +78,13 @@ static void close_side(Rows *rows, weir_kv_format format, weir_kv_side side)
     std::vector<char>  coded, open;
     const weir_kv_part part = part_of(format, side, &coded, &open);
     const size_t       first = rows->size() - WEIR_PAGE_TOKENS;
-    const auto         value = [&](size_t i) { return (side == WEIR_KV_K ? (*rows)[first + i].k : (*rows)[first + i].v).data(); };
-    for (size_t i = 0; i < WEIR_PAGE_TOKENS; i++) weir_kv_encode_rows(&part, (int64_t)i, 1, value(i), 0);
-    for (size_t i = 0; i < WEIR_PAGE_TOKENS; i++) weir_kv_decode_rows(&part, (int64_t)i, 1, value(i), 0, false);
+    const auto         value = [&](size_t i) {
+        return (side == WEIR_KV_K ? (*rows)[first + i].k : (*rows)[first + i].v).data();
+    };
+    for (size_t i = 0; i < WEIR_PAGE_TOKENS; i++)
+        weir_kv_encode_rows(&part, (int64_t)i, 1, value(i), 0);
+    for (size_t i = 0; i < WEIR_PAGE_TOKENS; i++)
+        weir_kv_decode_rows(&part, (int64_t)i, 1, value(i), 0, false);
 }
 
 static Row coded(Row row, weir_kv_pair pair)
@@ -112,15 +130,18 @@ void Evict::open(const Options &options)
     how.n_threads = 1;
     ASSERT_EQ(weir_stream_open(&stream_, &how, &error_), WEIR_OK) << error_.text;
     const size_t before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
-    ASSERT_EQ(weir_kv_evictor_open(&evictor_, store_, stream_, ledger_, &error_), WEIR_OK) << error_.text;
-    EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST) - before, weir_kv_evictor_bytes(&spec_) + weir_kv_evictor_near_bytes(&spec_));
+    ASSERT_EQ(weir_kv_evictor_open(&evictor_, store_, stream_, ledger_, &error_), WEIR_OK)
+        << error_.text;
+    EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST) - before,
+              weir_kv_evictor_bytes(&spec_) + weir_kv_evictor_near_bytes(&spec_));
 }
 
 void Evict::TearDown()
 {
     weir_kv_evictor_close(evictor_);
     weir_stream_close(stream_);
-    if (store_ != nullptr) EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages) << "pages are lost";
+    if (store_ != nullptr)
+        EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages) << "pages are lost";
     if (store_ != nullptr) EXPECT_FALSE(weir_kv_store_has_cut(store_));
     weir_kv_store_close(store_);
     EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
@@ -180,10 +201,12 @@ void Evict::write(Text *t, int64_t head, int64_t n)
 
 bool Evict::append(Text *t, int64_t n)
 {
-    if (t->table.n_rows + n > spec_.max_rows || weir_kv_reserve(&t->table, store_, n) != WEIR_OK) return false;
+    if (t->table.n_rows + n > spec_.max_rows || weir_kv_reserve(&t->table, store_, n) != WEIR_OK)
+        return false;
     for (int64_t h = 0; h < heads(); h++)
         for (int64_t left = n; left > 0;) {
-            const int64_t here = std::min<int64_t>(left, WEIR_PAGE_TOKENS - (int64_t)t->heads[(size_t)h].size() % WEIR_PAGE_TOKENS);
+            const int64_t here = std::min<int64_t>(
+                left, WEIR_PAGE_TOKENS - (int64_t)t->heads[(size_t)h].size() % WEIR_PAGE_TOKENS);
             write(t, h, here);
             left -= here;
         }
@@ -193,7 +216,8 @@ bool Evict::append(Text *t, int64_t n)
 
 bool Evict::fill(Text *t, int64_t n)
 {
-    if (t->table.n_rows + n > spec_.max_rows || weir_kv_reserve(&t->table, store_, n) != WEIR_OK) return false;
+    if (t->table.n_rows + n > spec_.max_rows || weir_kv_reserve(&t->table, store_, n) != WEIR_OK)
+        return false;
     weir_kv_commit(&t->table, n);
     for (Rows &rows : t->heads) rows.resize(rows.size() + (size_t)n);
     return true;
@@ -206,8 +230,11 @@ Lists Evict::random_lists(const Text &t, const std::vector<int32_t> &layers)
     for (const int32_t layer : layers)
         for (int32_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++) {
             const int32_t n = (int32_t)t.heads[(size_t)h].size();
-            const auto    below = [&](int32_t end) { return (int32_t)(random_() % (uint32_t)(end > 0 ? end : 1)); };
-            const int32_t held = std::min<int32_t>((int32_t)n_turned_, n), pinned = std::max(below(2) ? below(n + 1) : 0, held),
+            const auto    below = [&](int32_t end) {
+                return (int32_t)(random_() % (uint32_t)(end > 0 ? end : 1));
+            };
+            const int32_t held = std::min<int32_t>((int32_t)n_turned_, n),
+                          pinned = std::max(below(2) ? below(n + 1) : 0, held),
                           end = std::max(below(3) ? n : below(n + 1), held);
             const int32_t percent = below(8) == 0 ? 100 : below(8) == 0 ? 0 : 10 + below(90);
             for (int32_t i = 0; i < end; i++)
@@ -223,25 +250,36 @@ Keep Evict::keep_of(const std::vector<int32_t> &layers, const Lists &lists) cons
     all.layers = layers;
     all.slots.assign(layers.size() * kv_heads * (size_t)stride, -1);
     for (size_t i = 0; i < layers.size() * kv_heads; i++) {
-        const std::vector<int32_t> &list = lists[(size_t)layers[i / kv_heads] * kv_heads + i % kv_heads];
+        const std::vector<int32_t> &list =
+            lists[(size_t)layers[i / kv_heads] * kv_heads + i % kv_heads];
         std::copy(list.begin(), list.end(), all.slots.begin() + (int64_t)i * stride);
         all.counts.push_back((int64_t)list.size());
     }
-    all.keep = { all.layers.data(), (int64_t)layers.size(), all.slots.data(), stride, all.counts.data(), n_turned_, turn, nullptr };
+    all.keep = { all.layers.data(),
+                 (int64_t)layers.size(),
+                 all.slots.data(),
+                 stride,
+                 all.counts.data(),
+                 n_turned_,
+                 turn,
+                 nullptr };
     return all;
 }
 
 std::vector<float> Evict::turned_key(int64_t head, int64_t row, int64_t n_keep)
 {
     std::vector<float> key(key_dim);
-    for (int64_t d = 0; d < key_dim; d++) key[(size_t)d] = std::sin((float)((head * 13 + row) * key_dim + d)) * (1 + (float)(n_keep % 7));
+    for (int64_t d = 0; d < key_dim; d++)
+        key[(size_t)d] =
+            std::sin((float)((head * 13 + row) * key_dim + d)) * (1 + (float)(n_keep % 7));
     return key;
 }
 
 void Evict::turn(void *, const weir_policy_tile *tile, int64_t n_keep)
 {
     for (int64_t i = 0; i < tile->n; i++) {
-        const std::vector<float> key = turned_key(tile->layer * kv_heads + tile->head, tile->first + i, n_keep);
+        const std::vector<float> key =
+            turned_key(tile->layer * kv_heads + tile->head, tile->first + i, n_keep);
         std::copy(key.begin(), key.end(), tile->keys + i * key_dim);
     }
 }
@@ -269,7 +307,8 @@ void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &
             size_t                      first = 0;
             if (list.size() == old.size()) continue;
             while (first < list.size() && list[first] == (int32_t)first) first++;
-            for (int64_t i = 0; i < n_turned_; i++) old[(size_t)i] = turned(old[(size_t)i], h, i, (int64_t)list.size());
+            for (int64_t i = 0; i < n_turned_; i++)
+                old[(size_t)i] = turned(old[(size_t)i], h, i, (int64_t)list.size());
             if (is_whole(h)) first -= first % WEIR_PAGE_TOKENS;
             if (n_turned_ > 0) first = 0;
             rows.resize(first);
@@ -278,7 +317,8 @@ void Evict::keep_rows(Text *t, const std::vector<int32_t> &layers, const Lists &
                 if (is_whole(h))
                     push(&rows, h, row);
                 else
-                    rows.push_back(i < sinks && (size_t)list[i] >= sinks ? coded(row, spec_.sinks.pair) : row);
+                    rows.push_back(
+                        i < sinks && (size_t)list[i] >= sinks ? coded(row, spec_.sinks.pair) : row);
             }
         }
 }
@@ -303,30 +343,36 @@ void Evict::evict(Text *t, const std::vector<int32_t> &layers, const Lists &list
 void Evict::expect_products(const Text &t, int64_t head)
 {
     const Rows   &rows = t.heads[(size_t)head];
-    const int64_t n = (int64_t)rows.size(), n_vectors = 3, first = n > 1 ? (int64_t)(random_() % (uint64_t)n) : 0;
+    const int64_t n = (int64_t)rows.size(), n_vectors = 3,
+                  first = n > 1 ? (int64_t)(random_() % (uint64_t)n) : 0;
     if (n == 0) return;
     const int64_t      count = 1 + (int64_t)(random_() % (uint64_t)(n - first)), stride = count + 2;
-    std::vector<float> vectors(n_vectors * key_dim), lengths(n_vectors * key_dim / 2), out((size_t)(n_vectors * stride));
+    std::vector<float> vectors(n_vectors * key_dim), lengths(n_vectors * key_dim / 2),
+        out((size_t)(n_vectors * stride));
     for (float &x : vectors) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
     for (float &x : lengths) x = (float)(random_() % 2001) / 1000.0f - 1.0f;
     for (const bool with_lengths : { false, true }) {
         const weir_kv_pairs        pairs = { with_lengths ? key_dim / 2 : 0, head % 2 != 0 };
-        const weir_policy_products p = { head / kv_heads, head % kv_heads, first,          count,
-                                         n_vectors,       stride,          vectors.data(), with_lengths ? lengths.data() : nullptr,
+        const weir_policy_products p = { head / kv_heads, head % kv_heads,
+                                         first,           count,
+                                         n_vectors,       stride,
+                                         vectors.data(),  with_lengths ? lengths.data() : nullptr,
                                          out.data() };
-        const weir_status          status = weir_kv_multiply_rows(evictor_, &t.table, &p, pairs, &error_);
+        const weir_status status = weir_kv_multiply_rows(evictor_, &t.table, &p, pairs, &error_);
         if (with_lengths && status == WEIR_EUNSUPPORTED) continue; /* turbo */
         ASSERT_EQ(status, WEIR_OK) << error_.text;
         for (int64_t v = 0; v < n_vectors; v++)
             for (int64_t i = 0; i < count; i++) {
                 const float *const key = rows[(size_t)(first + i)].k.data();
                 double             want = 0;
-                for (int64_t d = 0; d < key_dim; d++) want += (double)vectors[(size_t)(v * key_dim + d)] * (double)key[d];
+                for (int64_t d = 0; d < key_dim; d++)
+                    want += (double)vectors[(size_t)(v * key_dim + d)] * (double)key[d];
                 for (int64_t f = 0; f < pairs.n; f++)
                     want += (double)lengths[(size_t)(v * pairs.n + f)] *
                             std::hypot((double)key[pairs.is_interleaved ? 2 * f : f],
                                        (double)key[pairs.is_interleaved ? 2 * f + 1 : f + pairs.n]);
-                ASSERT_NEAR(out[(size_t)(v * stride + i)], want, 2e-3) << "row " << first + i << " of " << n << " of head " << head;
+                ASSERT_NEAR(out[(size_t)(v * stride + i)], want, 2e-3)
+                    << "row " << first + i << " of " << n << " of head " << head;
             }
     }
 }
@@ -340,20 +386,25 @@ void Evict::expect_rows(const Text &t)
         ASSERT_EQ(weir_kv_rows_at(&t.table, h), n) << "head " << h;
         expect_products(t, h);
         for (int64_t first = 0; first < n;) { /* tiles of any length from any place */
-            const int64_t          count = std::min<int64_t>(n - first, 1 + (int64_t)(random_() % WEIR_POLICY_TILE));
-            const weir_policy_tile tile = { h / kv_heads, h % kv_heads, first, count, k.data(), v.data() };
-            ASSERT_EQ(weir_kv_read_rows(evictor_, &t.table, &tile, &error_), WEIR_OK) << error_.text;
+            const int64_t count =
+                std::min<int64_t>(n - first, 1 + (int64_t)(random_() % WEIR_POLICY_TILE));
+            const weir_policy_tile tile = { h / kv_heads, h % kv_heads, first,
+                                            count,        k.data(),     v.data() };
+            ASSERT_EQ(weir_kv_read_rows(evictor_, &t.table, &tile, &error_), WEIR_OK)
+                << error_.text;
             for (int64_t i = 0; i < count; i++) {
                 const Row    &row = rows[(size_t)(first + i)];
                 const int64_t page = (first + i) / WEIR_PAGE_TOKENS;
                 ASSERT_EQ(memcmp(&k[(size_t)i * key_dim], row.k.data(), key_dim * sizeof(float)), 0)
                     << "key " << first + i << " of " << n << " of head " << h;
-                ASSERT_EQ(memcmp(&v[(size_t)i * value_dim], row.v.data(), value_dim * sizeof(float)), 0)
+                ASSERT_EQ(
+                    memcmp(&v[(size_t)i * value_dim], row.v.data(), value_dim * sizeof(float)), 0)
                     << "value " << first + i << " of " << n << " of head " << h;
                 void *const own = t.table.pages[h * t.table.capacity + page];
                 if (weir_kv_is_cold(store_, own)) continue;
                 std::vector<char> bytes;
-                add_row_bytes(&bytes, (const char *)own, pair_at(h, page), (first + i) % WEIR_PAGE_TOKENS);
+                add_row_bytes(&bytes, (const char *)own, pair_at(h, page),
+                              (first + i) % WEIR_PAGE_TOKENS);
                 ASSERT_EQ(bytes, row.bytes) << "row " << first + i << " of head " << h;
             }
             first += count;
@@ -375,7 +426,8 @@ void Evict::expect_sound(const std::vector<const Text *> &texts)
                 ASSERT_EQ(page != nullptr, has) << "head " << h << " page " << p;
                 if (!has) continue;
                 held.insert(page);
-                room += p < spec_.sinks.n_pages ? weir_kv_sink_page_room(&spec_) : weir_kv_page_room(&spec_, h / kv_heads);
+                room += p < spec_.sinks.n_pages ? weir_kv_sink_page_room(&spec_)
+                                                : weir_kv_page_room(&spec_, h / kv_heads);
             }
         ASSERT_EQ(weir_kv_table_room(&t->table, store_), room);
     }
@@ -392,7 +444,8 @@ std::string Evict::picture(const Text &t)
         for (int64_t p = 0; p < t.table.capacity; p++) {
             void *const page = t.table.pages[h * t.table.capacity + p];
             add(&page, sizeof page);
-            if (page != nullptr && !weir_kv_is_cold(store_, page)) add(page, weir_kv_page_bytes_at(&spec_, h / kv_heads, p));
+            if (page != nullptr && !weir_kv_is_cold(store_, page))
+                add(page, weir_kv_page_bytes_at(&spec_, h / kv_heads, p));
         }
     }
     if (t.table.open_memory != nullptr) add(t.table.open_memory, weir_kv_open_rows_bytes(&spec_));

@@ -66,8 +66,8 @@ class Evict : public ::testing::Test {
     /* Bytes of all pages and open rows, and everything that the table says. */
     std::string picture(const Text &t);
 
-    std::mt19937              random_{ 11 };
-    int64_t                   n_turned_ = 0; /* rows at the beginning that get other keys; random lists keep them */
+    std::mt19937 random_{ 11 };
+    int64_t n_turned_ = 0; /* rows at the beginning that get other keys; random lists keep them */
     std::vector<weir_kv_pair> formats_;
     std::string               folder_;
     weir_kv_spec              spec_ = {};
@@ -89,7 +89,10 @@ class Evict : public ::testing::Test {
         return weir_kv_pair_at(formats_[(size_t)(head / kv_heads)], spec_.sinks, page);
     }
     void push(Rows *rows, int64_t head, const Row &row) const;
-    bool is_whole(int64_t head) const { return weir_kv_any_open(formats_[(size_t)(head / kv_heads)], spec_.sinks); }
+    bool is_whole(int64_t head) const
+    {
+        return weir_kv_any_open(formats_[(size_t)(head / kv_heads)], spec_.sinks);
+    }
 };
 
 } // namespace evict

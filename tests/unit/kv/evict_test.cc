@@ -8,8 +8,10 @@
 namespace evict {
 namespace {
 
-constexpr weir_kv_pair f32 = { WEIR_KV_F32, WEIR_KV_F32 }, f16 = { WEIR_KV_F16, WEIR_KV_F16 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 },
-                       turbo = { WEIR_KV_TURBO4, WEIR_KV_TURBO4 }, int8 = { WEIR_KV_INT8, WEIR_KV_INT8 },
+constexpr weir_kv_pair f32 = { WEIR_KV_F32, WEIR_KV_F32 }, f16 = { WEIR_KV_F16, WEIR_KV_F16 },
+                       q8 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 },
+                       turbo = { WEIR_KV_TURBO4, WEIR_KV_TURBO4 },
+                       int8 = { WEIR_KV_INT8, WEIR_KV_INT8 },
                        kivi = { WEIR_KV_KIVI4, WEIR_KV_KIVI2 };
 
 const std::vector<int32_t> two_of_three = { 0, 2 }; /* layer 1 sees a window: it keeps its rows */
@@ -23,7 +25,8 @@ struct Formats {
 class EveryFormat : public Evict, public ::testing::WithParamInterface<Formats> {
   protected:
     /* Sinks for so many texts. */
-    void open_for(int n_texts, int64_t n_blocks = Options().n_blocks, int64_t max_rows = Options().max_rows)
+    void open_for(int n_texts, int64_t n_blocks = Options().n_blocks,
+                  int64_t max_rows = Options().max_rows)
     {
         Options options;
         options.formats = GetParam().layers;
@@ -34,18 +37,20 @@ class EveryFormat : public Evict, public ::testing::WithParamInterface<Formats> 
         open(options);
     }
 };
-INSTANTIATE_TEST_SUITE_P(Formats, EveryFormat,
-                         ::testing::Values(Formats{ "f32", { f32, f32, f32 }, {} }, Formats{ "f16", { f16, q8, f16 }, {} },
-                                           Formats{ "q8_0", { q8, f16, { WEIR_KV_Q8_0, WEIR_KV_Q4_0 } }, {} },
-                                           Formats{ "turbo", { turbo, f16, { WEIR_KV_Q8_0, WEIR_KV_TURBO3 } }, {} },
-                                           Formats{ "fp8", { { WEIR_KV_FP8_E4M3, WEIR_KV_BF16 }, f16, f16 }, {} },
-                                           Formats{ "int8", { int8, f16, { WEIR_KV_INT8, WEIR_KV_TURBO4 } }, {} },
-                                           Formats{ "kivi", { kivi, int8, { WEIR_KV_F16, WEIR_KV_KIVI4 } }, {} },
-                                           Formats{ "sinks", { turbo, q8, q8 }, { f16, 1 } },
-                                           Formats{ "wide_sinks", { q8, q8, turbo }, { f32, 3 } },
-                                           Formats{ "coded_sinks", { q8, f16, f16 }, { int8, 1 } },
-                                           Formats{ "sinks_of_int8", { int8, f16, kivi }, { f16, 2 } }),
-                         [](const auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Formats, EveryFormat,
+    ::testing::Values(Formats{ "f32", { f32, f32, f32 }, {} },
+                      Formats{ "f16", { f16, q8, f16 }, {} },
+                      Formats{ "q8_0", { q8, f16, { WEIR_KV_Q8_0, WEIR_KV_Q4_0 } }, {} },
+                      Formats{ "turbo", { turbo, f16, { WEIR_KV_Q8_0, WEIR_KV_TURBO3 } }, {} },
+                      Formats{ "fp8", { { WEIR_KV_FP8_E4M3, WEIR_KV_BF16 }, f16, f16 }, {} },
+                      Formats{ "int8", { int8, f16, { WEIR_KV_INT8, WEIR_KV_TURBO4 } }, {} },
+                      Formats{ "kivi", { kivi, int8, { WEIR_KV_F16, WEIR_KV_KIVI4 } }, {} },
+                      Formats{ "sinks", { turbo, q8, q8 }, { f16, 1 } },
+                      Formats{ "wide_sinks", { q8, q8, turbo }, { f32, 3 } },
+                      Formats{ "coded_sinks", { q8, f16, f16 }, { int8, 1 } },
+                      Formats{ "sinks_of_int8", { int8, f16, kivi }, { f16, 2 } }),
+    [](const auto &info) { return info.param.name; });
 
 /* Rounds of growth and eviction; heads become ragged, empty, full again. */
 TEST_P(EveryFormat, KeepsTheRowsItWasToldTo)
@@ -79,7 +84,8 @@ TEST_P(EveryFormat, TurnsTheFirstRows)
             const std::string as_it_was = picture(fork);
             const Lists       lists = random_lists(t, two_of_three);
             const Keep        keep = keep_of(two_of_three, lists);
-            const auto        wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep), free = weir_kv_store_free(store_);
+            const auto        wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep),
+                       free = weir_kv_store_free(store_);
             evict(&t, two_of_three, lists);
             ASSERT_FALSE(HasFatalFailure()) << n << " round " << round;
             const auto left = weir_kv_store_free(store_);
@@ -112,16 +118,19 @@ TEST_P(EveryFormat, LeavesForksAlone)
     for (int round = 0; round < 4; round++) {
         const Text kept = b;
         Lists      lists = random_lists(a, two_of_three);
-        for (size_t h = 0; h < lists.size(); h++) { /* the first page stays in place in all heads, the second one in some */
+        for (size_t h = 0; h < lists.size();
+             h++) { /* the first page stays in place in all heads, the second one in some */
             const size_t n = std::min(a.heads[h].size(), (size_t)(h % 2 == 0 ? 128 : 64));
-            lists[h].erase(lists[h].begin(), std::lower_bound(lists[h].begin(), lists[h].end(), (int32_t)n));
+            lists[h].erase(lists[h].begin(),
+                           std::lower_bound(lists[h].begin(), lists[h].end(), (int32_t)n));
             for (size_t i = n; i-- > 0;) lists[h].insert(lists[h].begin(), (int32_t)i);
         }
         const std::string before = picture(b);
         evict(&a, two_of_three, lists);
         ASSERT_EQ(picture(b), before);
         for (int64_t h = 0; h < heads() && round == 0; h++)
-            if (!a.heads[(size_t)h].empty()) ASSERT_EQ(a.table.pages[h * a.table.capacity], b.table.pages[h * b.table.capacity]);
+            if (!a.heads[(size_t)h].empty())
+                ASSERT_EQ(a.table.pages[h * a.table.capacity], b.table.pages[h * b.table.capacity]);
         fork(&c, a); /* of a cut one */
         EXPECT_TRUE(c.table.is_cut || !a.table.is_cut);
         expect_sound({ &a, &b, &c });
@@ -144,7 +153,8 @@ TEST_P(EveryFormat, ForksOfRaggedTextsHaveTheirOpenRows)
     ASSERT_TRUE(append(&a, 200));
     Lists lists((size_t)heads());
     for (size_t h = 0; h < lists.size(); h++)
-        for (int32_t i = h % 2 == 0 ? 0 : 3; i < (h % 2 == 0 ? 128 : 40 + 9 * (int32_t)h); i++) lists[h].push_back(i);
+        for (int32_t i = h % 2 == 0 ? 0 : 3; i < (h % 2 == 0 ? 128 : 40 + 9 * (int32_t)h); i++)
+            lists[h].push_back(i);
     evict(&a, { 0, 1, 2 }, lists);
     ASSERT_EQ(a.table.n_rows, 128);
     weir_kv_share(&b.table, &a.table, store_);
@@ -173,7 +183,8 @@ TEST_P(EveryFormat, FullChangesNothing)
     }
     const Keep keep = keep_of(two_of_three, lists);
     while (fill(&filler, 64)) continue;
-    const weir_kv_pages wanted = weir_kv_evict_pages(evictor_, &a.table, &keep.keep), free = weir_kv_store_free(store_);
+    const weir_kv_pages wanted = weir_kv_evict_pages(evictor_, &a.table, &keep.keep),
+                        free = weir_kv_store_free(store_);
     ASSERT_GT(wanted.others + wanted.sinks, 0);
     const std::string before = picture(a);
     if (!weir_kv_pages_fit(wanted, free)) {
@@ -219,12 +230,14 @@ TEST_F(EvictOnce, UnsharesOnlyWhatItWritesInto)
 {
     Text t = text();
     ASSERT_TRUE(append(&t, 200));
-    void *const held = t.table.pages[1 * t.table.capacity + 1], *const other = t.table.pages[2 * t.table.capacity + 1];
+    void *const        held = t.table.pages[1 * t.table.capacity + 1],
+                *const other = t.table.pages[2 * t.table.capacity + 1];
     weir_kv_page_hold(store_, held);
     const std::string before((const char *)held, weir_kv_page_bytes(&spec_, 0));
     Lists             lists(4, range(0, 128));
     for (int32_t h = 0; h < 4; h++)
-        for (int32_t i = 130; i < 170; i++) lists[(size_t)h].push_back(i); /* all of two pages stays in place */
+        for (int32_t i = 130; i < 170; i++)
+            lists[(size_t)h].push_back(i); /* all of two pages stays in place */
     const Keep keep = keep_of({ 0, 1 }, lists);
     EXPECT_EQ(weir_kv_evict_pages(evictor_, &t.table, &keep.keep).others, 0);
     evict(&t, { 0, 1 }, lists);
@@ -284,7 +297,8 @@ TEST_F(EvictOnce, ReserveIsAllOrNothing)
     evict(&t, { 0, 1 }, { range(0, 200), range(0, 64), range(3, 99), range(0, 10) });
     weir_kv_share(&b.table, &t.table, store_);
     b.heads = t.heads;
-    EXPECT_EQ(weir_kv_reserve_pages(&b.table, store_, 1).others, 4) << "three copies and a new page";
+    EXPECT_EQ(weir_kv_reserve_pages(&b.table, store_, 1).others, 4)
+        << "three copies and a new page";
     while (fill(&filler, 64)) continue;
     Text last = text();
     ASSERT_TRUE(append(&last, 1));
@@ -311,7 +325,8 @@ TEST_F(EvictOnce, RefusesListsThatAreNone)
     Text t = text();
     ASSERT_TRUE(append(&t, 100));
     const std::string before = picture(t);
-    for (const std::vector<int32_t> &bad : { std::vector<int32_t>{ 0, 0 }, { 5, 3 }, { -1, 2 }, { 0, 100 } }) {
+    for (const std::vector<int32_t> &bad :
+         { std::vector<int32_t>{ 0, 0 }, { 5, 3 }, { -1, 2 }, { 0, 100 } }) {
         const Keep keep = keep_of({ 0 }, { range(0, 10), bad, {}, {} });
         EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &keep.keep, &error_), WEIR_EINVAL);
         EXPECT_EQ(weir_kv_evict_pages(evictor_, &t.table, &keep.keep).others, 0);
@@ -376,7 +391,8 @@ TEST(EvictSizes, OnlyWhereRowsAreEvicted)
     spec.n_pages = 60;
     spec.max_rows = 640;
     spec.n_disk_pages = 30;
-    const size_t table = weir_kv_table_bytes(&spec, 640), disk = weir_kv_cold_book_bytes(&spec), pool = weir_kv_pool_bytes(&spec);
+    const size_t table = weir_kv_table_bytes(&spec, 640), disk = weir_kv_cold_book_bytes(&spec),
+                 pool = weir_kv_pool_bytes(&spec);
     EXPECT_EQ(weir_kv_evictor_bytes(&spec), 0u);
     spec.evicts = true;
     EXPECT_EQ(weir_kv_table_bytes(&spec, 640), table + 6 * sizeof(int32_t));

@@ -25,7 +25,8 @@ ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
     return pread(fd, bytes, n, at);
 }
 
-constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_TURBO4 }, int8 = { WEIR_KV_INT8, WEIR_KV_KIVI4 };
+constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_TURBO4 },
+                       int8 = { WEIR_KV_INT8, WEIR_KV_KIVI4 };
 
 struct Formats {
     const char               *name;
@@ -49,11 +50,16 @@ class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
         weir_spill_set_io(weir_kv_store_spill(store_), &io);
     }
     void *const *block(const Text &t, int64_t p) const { return (void *const *)t.table.pages + p; }
-    bool         is_cold(const Text &t, int64_t p) const { return weir_kv_is_cold(store_, t.table.pages[p]); }
-    void         demote(const Text &t, int64_t first, int64_t end)
+    bool         is_cold(const Text &t, int64_t p) const
+    {
+        return weir_kv_is_cold(store_, t.table.pages[p]);
+    }
+    void demote(const Text &t, int64_t first, int64_t end)
     {
         for (int64_t p = std::max<int64_t>(first, spec_.sinks.n_pages); p < end; p++)
-            if (!is_cold(t, p)) ASSERT_EQ(weir_kv_demote(store_, block(t, p), t.table.capacity, &error_), WEIR_OK) << error_.text;
+            if (!is_cold(t, p))
+                ASSERT_EQ(weir_kv_demote(store_, block(t, p), t.table.capacity, &error_), WEIR_OK)
+                    << error_.text;
     }
     /* As the engine does: whole blocks leave as the text grows. */
     void append_cold(Text *t, int64_t n)
@@ -65,13 +71,16 @@ class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
     }
     void expect_in_memory(const Text &t)
     {
-        for (int64_t i = 0; i < heads() * t.table.capacity; i++) ASSERT_FALSE(weir_kv_is_cold(store_, t.table.pages[i])) << i;
+        for (int64_t i = 0; i < heads() * t.table.capacity; i++)
+            ASSERT_FALSE(weir_kv_is_cold(store_, t.table.pages[i])) << i;
     }
 };
 INSTANTIATE_TEST_SUITE_P(Formats, Tiers,
-                         ::testing::Values(Formats{ "rows", { f16, q8, q8 }, {} }, Formats{ "pages", { int8, f16, int8 }, {} },
+                         ::testing::Values(Formats{ "rows", { f16, q8, q8 }, {} },
+                                           Formats{ "pages", { int8, f16, int8 }, {} },
                                            Formats{ "sinks", { q8, f16, q8 }, { f16, 2 } },
-                                           Formats{ "sinks_of_pages", { int8, f16, q8 }, { f16, 1 } }),
+                                           Formats{
+                                               "sinks_of_pages", { int8, f16, q8 }, { f16, 1 } }),
                          [](const auto &info) { return info.param.name; });
 
 const std::vector<int32_t> all_layers = { 0, 1, 2 }, two_layers = { 0, 2 };
@@ -87,7 +96,9 @@ TEST_P(Tiers, WhatStaysComesToMemory)
         n_turned_ = round * 70;
         Lists lists = random_lists(t, all_layers);
         for (auto &list : lists) /* at most five pages each */
-            while (list.size() > 300) list.erase(list.begin() + n_turned_ + (int64_t)(random_() % (list.size() - (size_t)n_turned_)));
+            while (list.size() > 300)
+                list.erase(list.begin() + n_turned_ +
+                           (int64_t)(random_() % (list.size() - (size_t)n_turned_)));
         evict(&t, all_layers, lists);
         expect_sound({ &t });
         expect_in_memory(t);
@@ -95,7 +106,8 @@ TEST_P(Tiers, WhatStaysComesToMemory)
         ASSERT_FALSE(HasFatalFailure());
         for (int more = 0; more < 3; more++) {
             ASSERT_TRUE(append(&t, 50));
-            for (int64_t p = 0; p < t.table.n_pages; p++) EXPECT_FALSE(weir_kv_may_leave(store_, block(t, p), t.table.capacity));
+            for (int64_t p = 0; p < t.table.n_pages; p++)
+                EXPECT_FALSE(weir_kv_may_leave(store_, block(t, p), t.table.capacity));
             lists = random_lists(t, all_layers);
             evict(&t, all_layers, lists);
             expect_sound({ &t });
@@ -117,7 +129,10 @@ TEST_P(Tiers, RowsMoveToWhereBlocksOnDiskWere)
         append_cold(&t, 10 * 64 + 20);
         demote(t, 1, 8);
         for (const int64_t p : { 0, 8, 9 })
-            if (is_cold(t, p)) ASSERT_EQ(weir_kv_bring_back(store_, block(t, p), t.table.capacity, &error_), WEIR_OK) << error_.text;
+            if (is_cold(t, p))
+                ASSERT_EQ(weir_kv_bring_back(store_, block(t, p), t.table.capacity, &error_),
+                          WEIR_OK)
+                    << error_.text;
         Lists lists((size_t)heads());
         for (auto &list : lists) {
             for (int32_t i = 0; i < 20; i++) list.push_back(i);
@@ -146,7 +161,8 @@ TEST_P(Tiers, UnlistedLayersComeToo)
     Lists lists((size_t)heads());
     for (int64_t h = 0; h < heads(); h++)
         for (int32_t i = 0; i < 9 * 64 + 7; i++)
-            if (i < 64 * 4 || (i % 3 == 0 && i < 500)) lists[(size_t)h].push_back(i); /* four blocks stay as they are */
+            if (i < 64 * 4 || (i % 3 == 0 && i < 500))
+                lists[(size_t)h].push_back(i); /* four blocks stay as they are */
     const Keep          keep = keep_of(two_layers, lists);
     const weir_kv_pages wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep);
     const int64_t       before = weir_kv_residency_of(store_).pages_in_memory;
@@ -156,12 +172,15 @@ TEST_P(Tiers, UnlistedLayersComeToo)
     EXPECT_EQ(weir_kv_residency_of(store_).pages_in_memory - before, wanted.others + wanted.sinks);
     for (int64_t p = GetParam().sinks.n_pages; p < 4; p++)
         for (int64_t h = 0; h < heads(); h++)
-            EXPECT_EQ(t.table.pages[h * t.table.capacity + p], fork.table.pages[h * fork.table.capacity + p]) << "still shared";
+            EXPECT_EQ(t.table.pages[h * t.table.capacity + p],
+                      fork.table.pages[h * fork.table.capacity + p])
+                << "still shared";
     EXPECT_TRUE(is_cold(fork, 6)) << "it is in nobody's way there";
     expect_sound({ &t, &fork });
     expect_rows(t);
     expect_rows(fork);
-    EXPECT_FALSE(weir_kv_may_leave(store_, block(fork, 3), fork.table.capacity)) << "the cut table reads it";
+    EXPECT_FALSE(weir_kv_may_leave(store_, block(fork, 3), fork.table.capacity))
+        << "the cut table reads it";
     close(&t);
     EXPECT_TRUE(weir_kv_may_leave(store_, block(fork, 3), fork.table.capacity));
     demote(fork, 3, 4);
@@ -196,8 +215,10 @@ TEST_P(Tiers, AReadThatFailsChangesNothing)
         EXPECT_NE(strstr(error_.text, "cannot read KV pages back"), nullptr) << error_.text;
         EXPECT_FALSE(t.table.is_cut);
         EXPECT_EQ(weir_kv_store_free_pages(store_), free);
-        EXPECT_EQ(std::vector<void *>(t.table.pages, t.table.pages + heads() * t.table.capacity), pages);
-        if (!open_rows.empty()) EXPECT_EQ(memcmp(open_rows.data(), t.table.open_memory, open_rows.size()), 0);
+        EXPECT_EQ(std::vector<void *>(t.table.pages, t.table.pages + heads() * t.table.capacity),
+                  pages);
+        if (!open_rows.empty())
+            EXPECT_EQ(memcmp(open_rows.data(), t.table.open_memory, open_rows.size()), 0);
         expect_sound({ &t });
         if (failing < 12) expect_rows(t);
         ASSERT_FALSE(HasFatalFailure()) << "read " << failing;
@@ -216,7 +237,8 @@ TEST_P(Tiers, MemoryIsALimit)
     append_cold(&t, 12 * 64);
     Lists lists((size_t)heads());
     for (int64_t h = 0; h < heads(); h++)
-        for (int32_t i = 10; i < 12 * 64; i += 3) lists[(size_t)h].push_back(i); /* 253 rows: four pages */
+        for (int32_t i = 10; i < 12 * 64; i += 3)
+            lists[(size_t)h].push_back(i); /* 253 rows: four pages */
     demote(t, 0, 12);
     while (fill(&other, 64) && weir_kv_store_room(store_) > 1) continue;
     const Keep          keep = keep_of(all_layers, lists);
@@ -273,11 +295,15 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
     ASSERT_EQ(weir_kv_reserve(&a.table, store_, n), WEIR_OK);
     weir_kv_commit(&a.table, n);
     (void)weir_prefix_keep(prefix, &a, nullptr, nullptr, 0, false);
-    const auto all_idle = [&] { return weir_prefix_reclaimable(prefix).others + weir_prefix_reclaimable(prefix).sinks; };
+    const auto all_idle = [&] {
+        return weir_prefix_reclaimable(prefix).others + weir_prefix_reclaimable(prefix).sinks;
+    };
     EXPECT_EQ(all_idle(), 0) << "a uses it";
     Lists lists((size_t)heads());
-    for (int64_t h = 0; h < heads(); h++) /* one head moves from its second row on, the others from their fifth page on */
-        for (int32_t i = 0; i < 300; i++) lists[(size_t)h].push_back(h == 3 && i > 0 ? i + 1 : i < 260 ? i : i + 5);
+    for (int64_t h = 0; h < heads();
+         h++) /* one head moves from its second row on, the others from their fifth page on */
+        for (int32_t i = 0; i < 300; i++)
+            lists[(size_t)h].push_back(h == 3 && i > 0 ? i + 1 : i < 260 ? i : i + 5);
     const Keep keep = keep_of(all_layers, lists);
     ASSERT_EQ(weir_kv_evict(evictor_, &a.table, &keep.keep, &error_), WEIR_OK) << error_.text;
     EXPECT_EQ(all_idle(), 8 * heads() - 4 * (heads() - 1));
@@ -285,7 +311,8 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
     void *const  *oldest[16];
     const int32_t found = weir_prefix_oldest(prefix, oldest, 16);
     EXPECT_EQ(found, 4) << "blocks that a reads something of stay in memory";
-    for (int32_t i = 0; i < found; i++) EXPECT_EQ(weir_kv_demote(store_, oldest[i], 1, &error_), WEIR_OK) << error_.text;
+    for (int32_t i = 0; i < found; i++)
+        EXPECT_EQ(weir_kv_demote(store_, oldest[i], 1, &error_), WEIR_OK) << error_.text;
     EXPECT_TRUE(weir_kv_table_is_sound(store_, &a.table, &error_)) << error_.text;
     const int64_t n_nodes = weir_prefix_stats_of(prefix).n_nodes;
     EXPECT_EQ(weir_prefix_keep(prefix, &a, nullptr, nullptr, 0, false), 0);
@@ -340,7 +367,8 @@ struct Watched {
         wish.n_texts = 4;
         wish.n_new = (int32_t)spec.max_rows;
         ASSERT_EQ(weir_keeping_open(&keeping, &wish, ledger, &error), WEIR_OK) << error.text;
-        for (weir_sequence &s : all) ASSERT_EQ(weir_sequence_open(&s, store, ledger, 0, &error), WEIR_OK);
+        for (weir_sequence &s : all)
+            ASSERT_EQ(weir_sequence_open(&s, store, ledger, 0, &error), WEIR_OK);
         for (weir_sequence &s : all) clear(&s);
     }
     void clear(weir_sequence *s)
@@ -412,14 +440,17 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
             const int32_t branch = (int32_t)(random_() % 3);
             s.n_tokens = 65 + (int32_t)(random_() % 500);
             for (int32_t i = 0; i < s.n_tokens; i++) s.tokens[i] = i < 150 ? i : i * 10 + branch;
-            const bool is_continued = random_() % 2 == 0 && weir_prefix_take_cut(prefix, &s, nullptr, false).n_rows > 0;
+            const bool is_continued =
+                random_() % 2 == 0 && weir_prefix_take_cut(prefix, &s, nullptr, false).n_rows > 0;
             n_continued += is_continued;
-            n_taken += !is_continued && weir_prefix_take(prefix, &s, nullptr, s.n_tokens - 1).n_rows > 0;
+            n_taken +=
+                !is_continued && weir_prefix_take(prefix, &s, nullptr, s.n_tokens - 1).n_rows > 0;
             break;
         }
         case 1:
         case 2: {
-            const int32_t left = s.n_tokens - s.n_computed, n = left > 0 ? 1 + (int32_t)(random_() % (uint32_t)left) : 0;
+            const int32_t left = s.n_tokens - s.n_computed,
+                          n = left > 0 ? 1 + (int32_t)(random_() % (uint32_t)left) : 0;
             if (weir_kv_reserve(&s.table, store_, n) != WEIR_OK) {
                 (void)weir_prefix_reclaim(prefix, weir_kv_reserve_pages(&s.table, store_, n));
                 break;
@@ -433,10 +464,12 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
         case 4: {
             Text t;
             t.table = s.table;
-            for (int64_t h = 0; h < heads(); h++) t.heads.emplace_back((size_t)weir_kv_rows_at(&s.table, h));
+            for (int64_t h = 0; h < heads(); h++)
+                t.heads.emplace_back((size_t)weir_kv_rows_at(&s.table, h));
             if (random_() % 2 == 0) break;
             const Keep keep = keep_of(two_layers, random_lists(t, two_layers));
-            if (weir_kv_evict(evictor_, &s.table, &keep.keep, &error_) == WEIR_OK) n_cut += s.table.is_cut;
+            if (weir_kv_evict(evictor_, &s.table, &keep.keep, &error_) == WEIR_OK)
+                n_cut += s.table.is_cut;
             break;
         }
         case 5:
@@ -456,22 +489,29 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
         default: {
             void *const  *oldest[4];
             const int32_t n = weir_prefix_oldest(prefix, oldest, 1 + (int32_t)(random_() % 4));
-            for (int32_t i = 0; i < n; i++) n_demoted += weir_kv_demote(store_, oldest[i], 1, &error_) == WEIR_OK;
+            for (int32_t i = 0; i < n; i++)
+                n_demoted += weir_kv_demote(store_, oldest[i], 1, &error_) == WEIR_OK;
             for (int64_t p = 0; p < s.table.n_rows / 64; p++)
-                if (!s.table.is_cut && weir_kv_may_leave(store_, (void *const *)s.table.pages + p, s.table.capacity) && random_() % 2 == 0)
-                    n_demoted += weir_kv_demote(store_, (void *const *)s.table.pages + p, s.table.capacity, &error_) == WEIR_OK;
+                if (!s.table.is_cut &&
+                    weir_kv_may_leave(store_, (void *const *)s.table.pages + p, s.table.capacity) &&
+                    random_() % 2 == 0)
+                    n_demoted += weir_kv_demote(store_, (void *const *)s.table.pages + p,
+                                                s.table.capacity, &error_) == WEIR_OK;
             break;
         }
         }
         ASSERT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text << " after step " << step;
-        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text << " after step " << step;
+        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_))
+            << error_.text << " after step " << step;
         for (const weir_sequence &each : all)
-            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_)) << error_.text << " after step " << step;
+            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_))
+                << error_.text << " after step " << step;
         if (step % 50 != 49) continue;
         weir_kv_pages most = weir_kv_store_free(store_), more = weir_prefix_reclaimable(prefix);
         most.others += more.others;
         most.sinks += more.sinks;
-        ASSERT_TRUE(weir_prefix_reclaim(prefix, most)) << "what it says can be had, after step " << step;
+        ASSERT_TRUE(weir_prefix_reclaim(prefix, most))
+            << "what it says can be had, after step " << step;
         most.others++;
         ASSERT_FALSE(weir_prefix_reclaim(prefix, most)) << "and no more";
     }
@@ -502,7 +542,8 @@ TEST_P(Tiers, StagingPassesCutTables)
     ASSERT_TRUE(is_cold(b, 4));
     weir_kv_staging             *staging = nullptr;
     const weir_kv_staging_limits step = { 2, nullptr };
-    ASSERT_EQ(weir_kv_staging_open(&staging, &spec_, &step, ledger_, &error_), WEIR_OK) << error_.text;
+    ASSERT_EQ(weir_kv_staging_open(&staging, &spec_, &step, ledger_, &error_), WEIR_OK)
+        << error_.text;
     weir_kv_view *const views = weir_kv_staging_views(staging);
     views[0] = { (void *const *)a.table.pages, a.table.capacity, 6 * 64, 1, false };
     EXPECT_FALSE(weir_kv_staging_begin(staging, store_, 1));
@@ -514,7 +555,8 @@ TEST_P(Tiers, StagingPassesCutTables)
         ASSERT_TRUE(weir_kv_staging_is_cold(staging, layer, 1));
         while (!range.is_last) {
             weir_kv_staging_take(staging, layer, 1, &range);
-            EXPECT_NE(range.pages[4], b.table.pages[layer * kv_heads * b.table.capacity + 4]) << "it was read to a buffer";
+            EXPECT_NE(range.pages[4], b.table.pages[layer * kv_heads * b.table.capacity + 4])
+                << "it was read to a buffer";
             weir_kv_staging_give(staging);
         }
     }
@@ -539,14 +581,16 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
             if (append(&t, 1 + (int64_t)(random_() % 150)) && !t.table.is_cut) {
                 const int64_t end = t.table.n_rows / 64;
                 for (int64_t p = spec_.sinks.n_pages; p < end; p++)
-                    if (weir_kv_may_leave(store_, block(t, p), t.table.capacity) && random_() % 4 != 0)
+                    if (weir_kv_may_leave(store_, block(t, p), t.table.capacity) &&
+                        random_() % 4 != 0)
                         (void)weir_kv_demote(store_, block(t, p), t.table.capacity, &error_);
             }
             break;
         case 2: {
             const Lists lists = random_lists(t, two_layers);
             const Keep  keep = keep_of(two_layers, lists);
-            const bool  fits = weir_kv_pages_fit(weir_kv_evict_pages(evictor_, &t.table, &keep.keep), weir_kv_store_free(store_));
+            const bool fits = weir_kv_pages_fit(weir_kv_evict_pages(evictor_, &t.table, &keep.keep),
+                                                weir_kv_store_free(store_));
             if (weir_kv_evict(evictor_, &t.table, &keep.keep, &error_) != WEIR_OK) break;
             EXPECT_TRUE(fits);
             keep_rows(&t, two_layers, lists);
@@ -566,13 +610,16 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
             break;
         default:
             for (int64_t p = 0; p < t.table.n_pages; p++)
-                if (is_cold(t, p) && random_() % 2 == 0) (void)weir_kv_bring_back(store_, block(t, p), t.table.capacity, &error_);
+                if (is_cold(t, p) && random_() % 2 == 0)
+                    (void)weir_kv_bring_back(store_, block(t, p), t.table.capacity, &error_);
             break;
         }
         reads_until_failure = -1;
-        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text << " after step " << step;
+        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_))
+            << error_.text << " after step " << step;
         for (const Text &each : texts)
-            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_)) << error_.text << " after " << step;
+            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each.table, &error_))
+                << error_.text << " after " << step;
         if (step % 8 == 0)
             for (const Text &each : texts) expect_rows(each);
         ASSERT_FALSE(HasFatalFailure()) << "step " << step;

@@ -24,7 +24,8 @@ std::string printed(weir_kv_pair pair)
 std::string refusal(const std::string &pair, int64_t dim)
 {
     weir_error error = {};
-    EXPECT_EQ(weir_kv_pair_check(parsed(pair), dim, dim, "kv.format", &error), WEIR_ECONFIG) << pair;
+    EXPECT_EQ(weir_kv_pair_check(parsed(pair), dim, dim, "kv.format", &error), WEIR_ECONFIG)
+        << pair;
     return error.text;
 }
 
@@ -42,28 +43,33 @@ TEST(KvFormats, EveryPairIsReadAsItIsPrinted)
 TEST(KvFormats, NothingElseIsRead)
 {
     weir_kv_pair pair;
-    for (const char *text :
-         { "", "/", "q8_0/", "/q8_0", "q8", "q8_0/turbo", "q8_0/turbo4/turbo4", "Q8_0", "q8_0 ", "a-name-that-is-longer-than-any" })
+    for (const char *text : { "", "/", "q8_0/", "/q8_0", "q8", "q8_0/turbo", "q8_0/turbo4/turbo4",
+                              "Q8_0", "q8_0 ", "a-name-that-is-longer-than-any" })
         EXPECT_FALSE(weir_kv_pair_parse(&pair, text)) << text;
 }
 
 TEST(KvFormats, AWidthThatDoesNotFitIsRefusedWithThoseThatDo)
 {
-    EXPECT_EQ(
-        refusal("turbo4", 80),
-        "kv.format: turbo4 for keys takes head widths that are powers of two from 16 to 512, this model's heads are 80 wide; they fit "
-        "f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8");
+    EXPECT_EQ(refusal("turbo4", 80),
+              "kv.format: turbo4 for keys takes head widths that are powers of two from 16 to 512, "
+              "this model's heads are 80 wide; they fit "
+              "f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8");
     EXPECT_EQ(refusal("f16/kivi2", 80),
-              "kv.format: kivi2 for values takes value widths that are multiples of 32, this model's heads are 80 wide; they fit f32, "
+              "kv.format: kivi2 for values takes value widths that are multiples of 32, this "
+              "model's heads are 80 wide; they fit f32, "
               "f16, bf16, int8, fp8_e4m3, fp8_e5m2");
     EXPECT_NE(refusal("f16", 1000).find("they fit no format"), std::string::npos);
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++)
-        EXPECT_EQ(weir_kv_pair_check({ (weir_kv_format)f, (weir_kv_format)f }, 128, 128, "kv.format", nullptr), WEIR_OK) << f;
+        EXPECT_EQ(weir_kv_pair_check({ (weir_kv_format)f, (weir_kv_format)f }, 128, 128,
+                                     "kv.format", nullptr),
+                  WEIR_OK)
+            << f;
 }
 
 TEST(KvFormats, FirstTokensMayStayWide)
 {
-    const weir_kv_pair f16 = parsed("f16"), turbo = parsed("q8_0/turbo4"), longest = parsed("fp8_e4m3/fp8_e5m2");
+    const weir_kv_pair f16 = parsed("f16"), turbo = parsed("q8_0/turbo4"),
+                       longest = parsed("fp8_e4m3/fp8_e5m2");
     const struct {
         weir_kv_choice choice;
         int32_t        n_pages; /* in 7 layers */
@@ -82,7 +88,8 @@ TEST(KvFormats, FirstTokensMayStayWide)
         { { f16, f16, 0, 64 }, 0, "f16", "f16" },
         { { parsed("fp8_e5m2/fp8_e4m3"), longest, 2048, 65536 },
           0,
-          "fp8_e5m2/fp8_e4m3, fp8_e4m3/fp8_e5m2 in the first and last 2048 layers and the first 65536 tokens",
+          "fp8_e5m2/fp8_e4m3, fp8_e4m3/fp8_e5m2 in the first and last 2048 layers and the first "
+          "65536 tokens",
           "fp8_e5m2/fp8_e4m3, fp8_e4m3/fp8_e5m2 in the first and last 2048 layers" },
     };
     for (const auto &test : cases) {
@@ -100,19 +107,24 @@ TEST(KvFormats, FirstTokensMayStayWide)
 TEST(KvFormats, FirstAndLastLayersMayStayWide)
 {
     const weir_kv_pair   f16 = parsed("f16"), turbo = parsed("q8_0/turbo4");
-    const weir_kv_choice choices[] = { { turbo, f16, 0, 0 }, { turbo, f16, 2, 0 }, { turbo, f16, 4, 0 }, { turbo, f16, 1000, 0 } };
-    const char *const    layers[] = { "-------", "WW---WW", "WWWWWWW", "WWWWWWW" };
-    const char *const    texts[] = { "q8_0/turbo4", "q8_0/turbo4, f16 in the first and last 2 layers" };
+    const weir_kv_choice choices[] = {
+        { turbo, f16, 0, 0 }, { turbo, f16, 2, 0 }, { turbo, f16, 4, 0 }, { turbo, f16, 1000, 0 }
+    };
+    const char *const layers[] = { "-------", "WW---WW", "WWWWWWW", "WWWWWWW" };
+    const char *const texts[] = { "q8_0/turbo4",
+                                  "q8_0/turbo4, f16 in the first and last 2 layers" };
     for (int i = 0; i < 4; i++) {
         weir_kv_pair formats[7];
         std::string  got;
         weir_kv_choice_fill(formats, 7, &choices[i]);
-        for (const weir_kv_pair &format : formats) got += weir_kv_pair_is_same(format, f16) ? 'W' : '-';
+        for (const weir_kv_pair &format : formats)
+            got += weir_kv_pair_is_same(format, f16) ? 'W' : '-';
         EXPECT_EQ(got, layers[i]);
         char text[WEIR_KV_FORMATS_TEXT];
         weir_kv_choice_print(text, &choices[i]);
         if (i < 2) EXPECT_STREQ(text, texts[i]);
-        EXPECT_EQ(weir_kv_any_lossy(formats, 7), i < 2) << "nothing is lost where all layers are wide";
+        EXPECT_EQ(weir_kv_any_lossy(formats, 7), i < 2)
+            << "nothing is lost where all layers are wide";
     }
 }
 

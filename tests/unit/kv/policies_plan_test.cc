@@ -19,7 +19,8 @@ using policy_test::Text;
 
 /* ---- the selector ------------------------------------------------------------------------------------------------------------ */
 
-Ints selected(const Floats &scores, int64_t n_keep, int64_t n_first = 0, int64_t n_last = 0, int64_t *n_nan = nullptr)
+Ints selected(const Floats &scores, int64_t n_keep, int64_t n_first = 0, int64_t n_last = 0,
+              int64_t *n_nan = nullptr)
 {
     std::vector<uint32_t> keys(scores.size());
     Ints                  out(scores.size());
@@ -53,10 +54,12 @@ TEST(PolicySelector, KeepsWhatASortKeeps)
             Floats scores(n);
             for (float &x : scores) {
                 seed = seed * 6364136223846793005u + 1442695040888963407u;
-                x = static_cast<float>(static_cast<int64_t>(seed >> 40) % levels) * (seed >> 63 ? -0.37f : 1e-3f);
+                x = static_cast<float>(static_cast<int64_t>(seed >> 40) % levels) *
+                    (seed >> 63 ? -0.37f : 1e-3f);
             }
             for (size_t n_keep : { size_t{ 0 }, size_t{ 1 }, n / 2, n - 1, n, n + 3 })
-                EXPECT_EQ(selected(scores, static_cast<int64_t>(n_keep)), sorted_out(scores, n_keep))
+                EXPECT_EQ(selected(scores, static_cast<int64_t>(n_keep)),
+                          sorted_out(scores, n_keep))
                     << n << " " << levels << " " << n_keep;
         }
 }
@@ -133,12 +136,15 @@ TEST(PolicyPeak, StrictAndDelayedActAtPositionsAndNotAtLengths)
 {
     const Data data = random_data(1, 1, 1, 90, 8, 7);
     for (const bool is_delayed : { false, true }) {
-        Text text(data, "knorm", std::string("every=10,trigger=") + (is_delayed ? "delayed" : "strict"));
+        Text text(data, "knorm",
+                  std::string("every=10,trigger=") + (is_delayed ? "delayed" : "strict"));
         text.forward(7);
         while (text.position() < data.tokens) {
             text.forward(1);
             const bool is_due = text.is_due({ 12 }, WEIR_POLICY_DECODE);
-            EXPECT_EQ(is_due, text.position() % 10 == (is_delayed ? 1 : 0) && text.held(0, 0).size() > 12) << text.position();
+            EXPECT_EQ(is_due,
+                      text.position() % 10 == (is_delayed ? 1 : 0) && text.held(0, 0).size() > 12)
+                << text.position();
             if (is_due) text.plan({ 12 });
             EXPECT_LE(text.held(0, 0).size(), 12u + 9);
         }
@@ -148,21 +154,27 @@ TEST(PolicyPeak, StrictAndDelayedActAtPositionsAndNotAtLengths)
 TEST(PolicyPeak, EveryPolicyKeepsItsWord)
 {
     const Data data = random_data(2, 4, 2, 150, 8, 8);
-    for (const char *const name : { "sinks", "h2o", "observed", "scissorhands", "snapkv", "snapkv_original", "snapkv_decode", "rkv", "tova",
-                                    "keydiff", "knorm", "expected", "lagkv", "landmarks", "random" }) {
+    for (const char *const name :
+         { "sinks", "h2o", "observed", "scissorhands", "snapkv", "snapkv_original", "snapkv_decode",
+           "rkv", "tova", "keydiff", "knorm", "expected", "lagkv", "landmarks", "random" }) {
         weir_policy_options options;
         ASSERT_EQ(weir_policy_options_default(&options, name, nullptr), WEIR_OK);
-        const bool        has_window = weir_policy_options_set(&options, "window=4", nullptr) == WEIR_OK;
-        const bool        has_lag = weir_policy_options_set(&options, "lag=5", nullptr) == WEIR_OK;
-        const std::string own = std::string(has_window ? ",window=4" : "") + (has_lag ? ",lag=5" : "");
+        const bool has_window = weir_policy_options_set(&options, "window=4", nullptr) == WEIR_OK;
+        const bool has_lag = weir_policy_options_set(&options, "lag=5", nullptr) == WEIR_OK;
+        const std::string own =
+            std::string(has_window ? ",window=4" : "") + (has_lag ? ",lag=5" : "");
         for (const bool in_prompt : { false, true }) {
-            Text          text(data, name, "recent=5,sinks=2,every=7" + own + (in_prompt ? ",in_prompt=true" : ""));
-            const int64_t chunk = in_prompt ? 13 : 1, bound = weir_policy_peak_rows(text.policy(), 24, 0, chunk);
+            Text          text(data, name,
+                               "recent=5,sinks=2,every=7" + own + (in_prompt ? ",in_prompt=true" : ""));
+            const int64_t chunk = in_prompt ? 13 : 1,
+                          bound = weir_policy_peak_rows(text.policy(), 24, 0, chunk);
             ASSERT_LT(bound, data.tokens) << name;
             while (text.position() + chunk <= data.tokens) {
                 text.forward(chunk);
-                for (int64_t g = 0; g < 4; g++) EXPECT_LE(static_cast<int64_t>(text.held(g / 2, g % 2).size()), bound) << name;
-                if (text.is_due({ 24 }, in_prompt ? WEIR_POLICY_IN_PROMPT : WEIR_POLICY_DECODE)) text.plan({ 24 });
+                for (int64_t g = 0; g < 4; g++)
+                    EXPECT_LE(static_cast<int64_t>(text.held(g / 2, g % 2).size()), bound) << name;
+                if (text.is_due({ 24 }, in_prompt ? WEIR_POLICY_IN_PROMPT : WEIR_POLICY_DECODE))
+                    text.plan({ 24 });
             }
             EXPECT_GE(text.held(0, 0).size(), 24u) << name;
         }
@@ -176,7 +188,8 @@ TEST(PolicyPeak, FullIsNeverDueAndKeepsEverything)
     EXPECT_EQ(weir_policy_needs(text.policy()), 0u);
     while (text.position() < data.tokens) {
         text.forward(1);
-        for (const weir_policy_phase phase : { WEIR_POLICY_IN_PROMPT, WEIR_POLICY_PROMPT_END, WEIR_POLICY_DECODE })
+        for (const weir_policy_phase phase :
+             { WEIR_POLICY_IN_PROMPT, WEIR_POLICY_PROMPT_END, WEIR_POLICY_DECODE })
             EXPECT_FALSE(text.is_due({ 1 }, phase));
     }
     text.plan({ 1 });
@@ -256,7 +269,8 @@ TEST(PolicyPositions, AreMonotoneThroughTenPlansAndNeverCountRows)
 TEST(PolicyBudget, HeadsOfALayerShareTheirSumByScore)
 {
     Data data = random_data(1, 4, 4, 64, 8, 14);
-    for (size_t i = 0; i < 64 * 8; i++) data.k[i] *= 100; /* the first head's scores are below all others */
+    for (size_t i = 0; i < 64 * 8; i++)
+        data.k[i] *= 100; /* the first head's scores are below all others */
     Text text(data, "knorm", "split=adaptive");
     text.forward(64);
     std::vector<Floats> scores;
@@ -269,7 +283,8 @@ TEST(PolicyBudget, HeadsOfALayerShareTheirSumByScore)
         sum += held.size();
         EXPECT_GE(held.size(), 4u);
         for (const int32_t j : sorted_out(scores[static_cast<size_t>(g)], 4))
-            EXPECT_TRUE(std::binary_search(held.begin(), held.end(), j)) << "the best of a head are safe";
+            EXPECT_TRUE(std::binary_search(held.begin(), held.end(), j))
+                << "the best of a head are safe";
         for (int32_t j = 0; j < 64; j++) {
             const float score = scores[static_cast<size_t>(g)][static_cast<size_t>(j)];
             if (!std::binary_search(held.begin(), held.end(), j))
@@ -295,7 +310,8 @@ TEST(PolicyBudget, HeadsThatShareAreDueTogether)
             const size_t sum = text.held(layer, 0).size() + text.held(layer, 1).size();
             EXPECT_LE(sum, 2u * (12 + 5));
             for (int64_t g = 0; g < 2; g++)
-                EXPECT_LE(static_cast<int64_t>(text.held(layer, g).size()), weir_policy_peak_rows(text.policy(), 12, 0, 1));
+                EXPECT_LE(static_cast<int64_t>(text.held(layer, g).size()),
+                          weir_policy_peak_rows(text.policy(), 12, 0, 1));
         }
         const size_t first = text.held(0, 0).size() + text.held(0, 1).size();
         EXPECT_EQ(text.is_due({ 12 }, WEIR_POLICY_DECODE, true), first >= 2u * (12 + 5));
@@ -331,7 +347,10 @@ TEST(PolicyBudget, ListedHeadsKeepEveryRowTheOthersSinksAndAWindow)
     Text       text(data, "duo", "sinks=3,recent=5,heads=0:1;1:0-0");
     bool       whole[4];
     weir_error error = {};
-    ASSERT_EQ(weir_budget_parse_heads(whole, 2, 2, weir_policy_options_of(text.policy())->heads, &error), WEIR_OK) << error.text;
+    ASSERT_EQ(
+        weir_budget_parse_heads(whole, 2, 2, weir_policy_options_of(text.policy())->heads, &error),
+        WEIR_OK)
+        << error.text;
     std::vector<int64_t> rows(4);
     weir_budget_fill(rows.data(), text.policy(), 99, 40, whole);
     text.forward(40);
@@ -348,15 +367,17 @@ TEST(PolicyBudget, ListsOfHeadsAreReadWholeOrRefused)
     bool flags[6];
     for (const char *good : { "", "0:0", "0:0;2:1", "1:*", "0:0-1;1:0;", "2:1-1" }) {
         weir_error error = {};
-        EXPECT_EQ(weir_budget_parse_heads(flags, 3, 2, good, &error), WEIR_OK) << good << error.text;
+        EXPECT_EQ(weir_budget_parse_heads(flags, 3, 2, good, &error), WEIR_OK)
+            << good << error.text;
     }
     EXPECT_EQ(std::count(flags, flags + 6, true), 1);
     EXPECT_TRUE(flags[5]);
-    for (const char *bad :
-         { "0", "0:", ":0", "3:0", "0:2", "0:1-0", "0:0-2", "0:**", "0:0,1:0", "-1:0", "0:0 ", "99999999999999999999:0", "x" }) {
+    for (const char *bad : { "0", "0:", ":0", "3:0", "0:2", "0:1-0", "0:0-2", "0:**", "0:0,1:0",
+                             "-1:0", "0:0 ", "99999999999999999999:0", "x" }) {
         weir_error error = {};
         EXPECT_EQ(weir_budget_parse_heads(flags, 3, 2, bad, &error), WEIR_ECONFIG) << bad;
-        EXPECT_NE(std::string(error.text).find("3 layers with 2 KV heads"), std::string::npos) << error.text;
+        EXPECT_NE(std::string(error.text).find("3 layers with 2 KV heads"), std::string::npos)
+            << error.text;
     }
 }
 
@@ -417,7 +438,9 @@ TEST(PolicyRead, AFailureToReadRowsIsToldAndChangesNothing)
         text.plan({ 10 });
         FAIL() << "no failure";
     } catch (const std::runtime_error &error) {
-        EXPECT_NE(std::string(error.what()).find("layer 0, head 0 cannot be read"), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find("layer 0, head 0 cannot be read"),
+                  std::string::npos)
+            << error.what();
     }
     EXPECT_EQ(text.held(0, 0).size(), 40u);
     text.read_status = WEIR_OK;
@@ -433,7 +456,8 @@ TEST(PolicyRead, KeysThatAreNoNumbersAreCountedAndGoFirst)
     text.forward(30);
     text.plan({ 28 });
     EXPECT_EQ(text.last_plan().n_nan, 2);
-    for (const int32_t p : { 3, 17 }) EXPECT_FALSE(std::binary_search(text.held(0, 0).begin(), text.held(0, 0).end(), p));
+    for (const int32_t p : { 3, 17 })
+        EXPECT_FALSE(std::binary_search(text.held(0, 0).begin(), text.held(0, 0).end(), p));
 }
 
 /* ---- turning ----------------------------------------------------------------------------------------------------------------------------- */
@@ -446,11 +470,13 @@ TEST(PolicyTurn, ThereAndBackIsTheSameRow)
         const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
         Floats                  rows = data.k;
         std::vector<int64_t>    there(9), back(9);
-        for (size_t i = 0; i < 9; i++) there[i] = static_cast<int64_t>(i) * 1000 - 4000, back[i] = -there[i];
+        for (size_t i = 0; i < 9; i++)
+            there[i] = static_cast<int64_t>(i) * 1000 - 4000, back[i] = -there[i];
         weir_rows_turn(rows.data(), 9, there.data(), &shape);
         EXPECT_GT(std::fabs(rows[0] - data.k[0]) + std::fabs(rows[16] - data.k[16]), 1e-2);
         for (size_t i = 0; i < 9; i++)
-            for (size_t d = 12; d < 16; d++) EXPECT_EQ(rows[i * 16 + d], data.k[i * 16 + d]) << "dims that are not rotated";
+            for (size_t d = 12; d < 16; d++)
+                EXPECT_EQ(rows[i * 16 + d], data.k[i * 16 + d]) << "dims that are not rotated";
         weir_rows_turn(rows.data(), 9, back.data(), &shape);
         for (size_t i = 0; i < rows.size(); i++) EXPECT_NEAR(rows[i], data.k[i], 2e-6);
     }
@@ -460,8 +486,11 @@ TEST(PolicyTurn, ThereAndBackIsTheSameRow)
 TEST(PolicyPrice, FollowsFromWhatHasToBeSeen)
 {
     const Data data = random_data(2, 4, 2, 64, 16, 5);
-    const auto price = [&](const char *name, int64_t rows) { return weir_policy_price_of(Text(data, name, "").policy(), rows); };
-    const weir_policy_price sinks = price("sinks", 100), h2o = price("h2o", 100), snapkv = price("snapkv", 100), tova = price("tova", 100);
+    const auto price = [&](const char *name, int64_t rows) {
+        return weir_policy_price_of(Text(data, name, "").policy(), rows);
+    };
+    const weir_policy_price sinks = price("sinks", 100), h2o = price("h2o", 100),
+                            snapkv = price("snapkv", 100), tova = price("tova", 100);
     EXPECT_EQ(sinks.step_bytes + sinks.step_flops + sinks.prompt_flops, 0);
     EXPECT_FALSE(sinks.reads_keys || sinks.sees_mass || sinks.reads_prompt_keys_again);
     EXPECT_TRUE(h2o.sees_mass && h2o.reads_prompt_keys_again && !h2o.reads_keys);
@@ -470,7 +499,8 @@ TEST(PolicyPrice, FollowsFromWhatHasToBeSeen)
     EXPECT_EQ(h2o.prompt_flops, (2.0 * 16 + 24) * 2 * 4 * 100);
     EXPECT_TRUE(tova.sees_mass && !tova.reads_prompt_keys_again) << "the last row has logits";
     EXPECT_EQ(snapkv.window, 64);
-    EXPECT_EQ(snapkv.step_bytes, 2.0 * 2 * 4 * 16 * sizeof(float)) << "a query of each head, read and written";
+    EXPECT_EQ(snapkv.step_bytes, 2.0 * 2 * 4 * 16 * sizeof(float))
+        << "a query of each head, read and written";
     EXPECT_EQ(price("snapkv", 200).step_bytes, snapkv.step_bytes);
     EXPECT_TRUE(snapkv.reads_keys && !snapkv.reads_values);
 }

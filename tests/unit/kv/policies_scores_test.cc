@@ -20,11 +20,13 @@ using policy_test::Text;
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
-void expect_near(const Floats &got, const std::vector<double> &want, double tolerance, const std::string &what)
+void expect_near(const Floats &got, const std::vector<double> &want, double tolerance,
+                 const std::string &what)
 {
     ASSERT_EQ(got.size(), want.size()) << what;
     for (size_t i = 0; i < want.size(); i++)
-        ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i]))) << what << " row " << i;
+        ASSERT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::fabs(want[i])))
+            << what << " row " << i;
 }
 
 /* ---- SnapKV: chunks and tiles --------------------------------------------------------------------------------------------------- */
@@ -38,7 +40,9 @@ TEST(PolicySnapKv, APromptInChunksGivesWhatItGivesAtOnce)
         for (const int64_t chunk : { 1, 7, 64, 333 }) {
             Text parts(data, name, "window=24");
             while (parts.position() < 700) parts.forward(std::min(chunk, 700 - parts.position()));
-            for (int64_t g = 0; g < 4; g++) EXPECT_EQ(parts.scores(g / 2, g % 2, 100), whole.scores(g / 2, g % 2, 100)) << name << chunk;
+            for (int64_t g = 0; g < 4; g++)
+                EXPECT_EQ(parts.scores(g / 2, g % 2, 100), whole.scores(g / 2, g % 2, 100))
+                    << name << chunk;
         }
     }
 }
@@ -56,7 +60,8 @@ TEST(PolicySnapKv, TilesGiveTheCausalProbabilitiesOfAllRows)
                 Ints seen(at(t + 1));
                 std::iota(seen.begin(), seen.end(), 0);
                 const std::vector<double> p = probabilities(data, 0, h, t, seen);
-                for (size_t j = 0; j < sums.size(); j++) sums[j] += p[j] / static_cast<double>(2 * window);
+                for (size_t j = 0; j < sums.size(); j++)
+                    sums[j] += p[j] / static_cast<double>(2 * window);
             }
         for (size_t j = 0; j < sums.size(); j++) {
             want[j] = sums[j] / 3;
@@ -64,7 +69,8 @@ TEST(PolicySnapKv, TilesGiveTheCausalProbabilitiesOfAllRows)
             if (j + 1 < sums.size()) want[j] += sums[j + 1] / 3;
         }
         const Floats got = text.scores(0, g, 100);
-        for (int64_t j = 0; j < n - window; j++) ASSERT_NEAR(got[at(j)], want[at(j)], 1e-6 + 1e-5 * want[at(j)]);
+        for (int64_t j = 0; j < n - window; j++)
+            ASSERT_NEAR(got[at(j)], want[at(j)], 1e-6 + 1e-5 * want[at(j)]);
         for (int64_t j = n - window; j < n; j++) EXPECT_EQ(got[at(j)], INFINITY);
     }
 }
@@ -82,7 +88,8 @@ TEST(PolicyProducts, KeepWhatRowsThatAreReadKeep)
             of_head.push_back(text.scores(1, 1, 100));
         }
         for (size_t j = 0; j < of_head[0].size(); j++)
-            if (std::isfinite(of_head[0][j])) ASSERT_NEAR(of_head[1][j], of_head[0][j], 1e-6) << name << " " << j;
+            if (std::isfinite(of_head[0][j]))
+                ASSERT_NEAR(of_head[1][j], of_head[0][j], 1e-6) << name << " " << j;
     }
 }
 
@@ -102,7 +109,8 @@ TEST(PolicySnapKv, QueriesBeforeAGapDoNotJudge)
     Text       text(data, "snapkv", "window=6");
     text.forward(20);
     EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 6);
-    weir_policy_advance(text.policy(), text.state(), 2, 40); /* positions 20 to 37 came from elsewhere */
+    weir_policy_advance(text.policy(), text.state(), 2,
+                        40); /* positions 20 to 37 came from elsewhere */
     EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 2);
     weir_policy_advance(text.policy(), text.state(), 1, 41);
     EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 3);
@@ -143,8 +151,11 @@ TEST(PolicyRkv, TilesGiveWhatTheWholeMatrixGives)
     for (const int64_t n : { 40, 256, 257, 620, 1100 }) {
         Data data = random_data(1, 2, 1, n, 8, 34);
         for (int64_t j = 5; j < n; j += 9) /* near duplicates, some far apart */
-            for (int64_t d = 0; d < 8; d++) data.k[at(j * 8 + d)] = data.k[at((j % 40) * 8 + d)] * 1.5f + 0.01f * static_cast<float>(d);
-        for (const double tau : { 0.5, 0.9, 0.99999, -0.99 }) { /* of all rows, of some, of none, of the diagonal */
+            for (int64_t d = 0; d < 8; d++)
+                data.k[at(j * 8 + d)] =
+                    data.k[at((j % 40) * 8 + d)] * 1.5f + 0.01f * static_cast<float>(d);
+        for (const double tau :
+             { 0.5, 0.9, 0.99999, -0.99 }) { /* of all rows, of some, of none, of the diagonal */
             const std::vector<double> want = dense_redundancy(data, n, tau);
             for (const bool multiplies : { false, true }) {
                 Text text(data, "rkv", "threshold=" + std::to_string(tau));
@@ -154,7 +165,8 @@ TEST(PolicyRkv, TilesGiveWhatTheWholeMatrixGives)
                 text.within(0, 0, 20, [&](policy_call *call, const policy_head *where) {
                     return policy_rkv_parts(call, where, importance.data(), red.data());
                 });
-                for (int64_t j = 0; j < n; j++) ASSERT_NEAR(red[at(j)] / want[at(j)], 1, 1e-5) << n << " " << j << " " << tau;
+                for (int64_t j = 0; j < n; j++)
+                    ASSERT_NEAR(red[at(j)] / want[at(j)], 1, 1e-5) << n << " " << j << " " << tau;
             }
         }
     }
@@ -167,8 +179,8 @@ TEST(PolicyH2o, ScoresGoWithTheirRows)
 {
     const Data data = random_data(1, 4, 2, 90, 8, 35);
     for (const char *scope : { "layer", "kv_head" }) {
-        const bool                       is_layer = scope[0] == 'l';
-        Text                             text(data, "h2o", std::string("sinks=2,recent=4,every=3,scope=") + scope);
+        const bool is_layer = scope[0] == 'l';
+        Text       text(data, "h2o", std::string("sinks=2,recent=4,every=3,scope=") + scope);
         std::vector<std::vector<double>> total(2, std::vector<double>(90));
         for (int64_t step = 0; text.position() < 90; step++) {
             const int64_t first = text.position(), n = step == 0 ? 20 : 1;
@@ -179,7 +191,8 @@ TEST(PolicyH2o, ScoresGoWithTheirRows)
                     for (const int32_t p : text.held(0, h / 2))
                         if (p <= t) alive.push_back(p);
                     const std::vector<double> p = probabilities(data, 0, h, t, alive);
-                    for (size_t j = 0; j < alive.size(); j++) total[is_layer ? 0 : at(h / 2)][at(alive[j])] += p[j];
+                    for (size_t j = 0; j < alive.size(); j++)
+                        total[is_layer ? 0 : at(h / 2)][at(alive[j])] += p[j];
                 }
             if (text.is_due({ 14 }, WEIR_POLICY_DECODE)) text.plan({ 14 });
             EXPECT_EQ((step + 1) % 3 == 0, text.held(0, 0).size() <= 14) << step;
@@ -187,7 +200,8 @@ TEST(PolicyH2o, ScoresGoWithTheirRows)
         for (int64_t g = 0; g < 2; g++) {
             const Floats        got = text.scores(0, g, 14);
             std::vector<double> want;
-            for (const int32_t p : text.held(0, g)) want.push_back(total[is_layer ? 0 : at(g)][at(p)]);
+            for (const int32_t p : text.held(0, g))
+                want.push_back(total[is_layer ? 0 : at(g)][at(p)]);
             expect_near(got, want, 1e-5, scope);
         }
         if (is_layer) EXPECT_EQ(text.held(0, 0), text.held(0, 1));
@@ -205,7 +219,8 @@ TEST(PolicyH2o, NormalisedSumsDoNotFavourOldRows)
     for (size_t j = 1; j < 50; j++) EXPECT_LT(a[j], a[j - 1]) << "the triangle of spec 17 (5)";
     for (size_t j = 0; j < 50; j++) {
         double want = 0; /* mean over the queries that see row j of 1 / (rows that they see) */
-        for (size_t t = j; t < 50; t++) want += 1.0 / static_cast<double>(t + 1) / static_cast<double>(50 - j);
+        for (size_t t = j; t < 50; t++)
+            want += 1.0 / static_cast<double>(t + 1) / static_cast<double>(50 - j);
         EXPECT_NEAR(b[j], want, 1e-6);
     }
 }
@@ -249,7 +264,8 @@ TEST(PolicyScissorhands, CountsHowOftenARowWasBelowTheMean)
                 Ints seen(at(t + 1));
                 std::iota(seen.begin(), seen.end(), 0);
                 const std::vector<double> p = probabilities(data, 0, h, t, seen);
-                for (size_t j = 0; j < p.size(); j++) want[j] -= p[j] < 1.0 / static_cast<double>(p.size());
+                for (size_t j = 0; j < p.size(); j++)
+                    want[j] -= p[j] < 1.0 / static_cast<double>(p.size());
             }
         first += n;
     }
@@ -277,7 +293,8 @@ TEST(PolicyTova, DropsTheRowThatTheLastQueryAttendsToLeast)
         if (!text.is_due({ 16 }, WEIR_POLICY_DECODE)) continue;
         std::vector<double> mean(text.held(0, 0).size());
         for (int64_t h = 0; h < 4; h++) {
-            const std::vector<double> p = probabilities(data, 0, h, text.position() - 1, text.held(0, h / 2));
+            const std::vector<double> p =
+                probabilities(data, 0, h, text.position() - 1, text.held(0, h / 2));
             for (size_t j = 0; j < p.size(); j++) mean[j] += p[j] / 4;
         }
         Ints want = text.held(0, 0);
@@ -312,8 +329,10 @@ TEST(PolicyLagKv, RanksFillThePartitionAndConstantChannelsSayNothing)
     text.forward(64);
     Floats scores = text.scores(0, 0, 20);
     for (size_t part = 0; part < 3; part++) {
-        std::sort(scores.begin() + static_cast<long>(16 * part), scores.begin() + static_cast<long>(16 * part + 16));
-        for (size_t j = 0; j < 16; j++) EXPECT_EQ(scores[16 * part + j], static_cast<float>(j) / 16);
+        std::sort(scores.begin() + static_cast<long>(16 * part),
+                  scores.begin() + static_cast<long>(16 * part + 16));
+        for (size_t j = 0; j < 16; j++)
+            EXPECT_EQ(scores[16 * part + j], static_cast<float>(j) / 16);
     }
     for (size_t j = 48; j < 64; j++) EXPECT_EQ(scores[j], 1);
 }
@@ -321,11 +340,13 @@ TEST(PolicyLagKv, RanksFillThePartitionAndConstantChannelsSayNothing)
 TEST(PolicyKeyDiff, ABlockAtATimeNeverBringsARowBack)
 {
     const Data data = random_data(1, 1, 1, 300, 8, 44);
-    Text       blocks(data, "keydiff", "block=32,sinks=30"), chunks(data, "keydiff", "every=1,in_prompt=true,sinks=30");
+    Text       blocks(data, "keydiff", "block=32,sinks=30"),
+        chunks(data, "keydiff", "every=1,in_prompt=true,sinks=30");
     blocks.forward(300);
     blocks.plan({ 40 });
     chunks.forward(40); /* the same, as the engine would do it chunk by chunk */
-    while (chunks.position() < 300) chunks.step(std::min<int64_t>(32, 300 - chunks.position()), 40, WEIR_POLICY_IN_PROMPT);
+    while (chunks.position() < 300)
+        chunks.step(std::min<int64_t>(32, 300 - chunks.position()), 40, WEIR_POLICY_IN_PROMPT);
     EXPECT_EQ(blocks.held(0, 0), chunks.held(0, 0));
 }
 
@@ -352,29 +373,35 @@ TEST(PolicyExpected, MatchesRotationsAddedUpOneByOne)
         const Data    data = random_data(1, 2, 1, n, dim, 46, rotary, is_interleaved);
         const auto    w = data.frequencies();
         Text          text(data, "expected", "sinks=2,future=20");
-        for (int64_t t = 0; t < n;) text.forward(std::min<int64_t>(t == 0 ? 7 : 5, n - t)), t = text.position();
+        for (int64_t t = 0; t < n;)
+            text.forward(std::min<int64_t>(t == 0 ? 7 : 5, n - t)), t = text.position();
         std::vector<std::vector<double>> R(at(dim), std::vector<double>(at(dim)));
         for (int64_t d = rotary; d < dim; d++) R[at(d)][at(d)] = 1;
         for (int64_t i = 0; i < future; i++)
             for (int64_t f = 0; f < rotary / 2; f++) {
-                const size_t a = at(is_interleaved ? 2 * f : f), b = at(is_interleaved ? 2 * f + 1 : f + rotary / 2);
-                const double angle = static_cast<double>(w[at(f)]) * static_cast<double>(n + i), c = std::cos(angle) / future,
-                             s = std::sin(angle) / future;
+                const size_t a = at(is_interleaved ? 2 * f : f),
+                             b = at(is_interleaved ? 2 * f + 1 : f + rotary / 2);
+                const double angle = static_cast<double>(w[at(f)]) * static_cast<double>(n + i),
+                             c = std::cos(angle) / future, s = std::sin(angle) / future;
                 R[a][a] += c, R[b][b] += c, R[a][b] -= s, R[b][a] += s;
             }
         std::vector<double> score(at(n), INFINITY), sum(at(n - sinks));
         for (int64_t h = 0; h < 2; h++) {
             std::vector<double> z;
             for (int64_t j = sinks; j < n; j++) {
-                double mean = 0, square = 0; /* of c (R q).k over the queries: its mean and half its variance */
+                double mean = 0,
+                       square =
+                           0; /* of c (R q).k over the queries: its mean and half its variance */
                 for (int64_t t = sinks; t < n; t++) {
                     double dot = 0;
                     for (size_t a = 0; a < at(dim); a++)
                         for (size_t b = 0; b < at(dim); b++)
-                            dot += R[a][b] * static_cast<double>(data.plain[at((h * n + t) * dim) + b]) *
+                            dot += R[a][b] *
+                                   static_cast<double>(data.plain[at((h * n + t) * dim) + b]) *
                                    static_cast<double>(data.key(0, 0, j)[a]);
                     dot /= std::sqrt(static_cast<double>(dim));
-                    mean += dot / static_cast<double>(n - sinks), square += dot * dot / static_cast<double>(n - sinks);
+                    mean += dot / static_cast<double>(n - sinks),
+                        square += dot * dot / static_cast<double>(n - sinks);
                 }
                 z.push_back(mean + (square - mean * mean) / 2);
             }
@@ -385,11 +412,13 @@ TEST(PolicyExpected, MatchesRotationsAddedUpOneByOne)
         for (int64_t j = sinks; j < n; j++) {
             double length = 0;
             for (int64_t d = 0; d < dim; d++)
-                length += static_cast<double>(data.value(0, 0, j)[d]) * static_cast<double>(data.value(0, 0, j)[d]);
+                length += static_cast<double>(data.value(0, 0, j)[d]) *
+                          static_cast<double>(data.value(0, 0, j)[d]);
             score[at(j)] = sum[at(j - sinks)] * std::sqrt(length);
         }
         const Floats got = text.scores(0, 0, 10);
-        for (int64_t j = sinks; j < n; j++) ASSERT_NEAR(got[at(j)], score[at(j)], 1e-5 * score[at(j)] + 1e-7) << j;
+        for (int64_t j = sinks; j < n; j++)
+            ASSERT_NEAR(got[at(j)], score[at(j)], 1e-5 * score[at(j)] + 1e-7) << j;
         EXPECT_EQ(got[0], INFINITY);
     }
 }

@@ -45,7 +45,8 @@ weir_status load(Text *text, const Bytes &bytes, std::string *why = nullptr)
 {
     weir_error        error = {};
     const Bytes       exact(bytes);
-    const weir_status status = weir_policy_load(text->policy(), text->state(), exact.data(), exact.size(), &error);
+    const weir_status status =
+        weir_policy_load(text->policy(), text->state(), exact.data(), exact.size(), &error);
     if (why != nullptr) *why = error.text;
     EXPECT_EQ(status == WEIR_OK, error.text[0] == '\0');
     return status;
@@ -82,7 +83,9 @@ TEST(PolicyState, ASavedOneGoesOnAsIfNothingHadBeen)
         while (whole.position() < 80) {
             whole.step(1, 20, WEIR_POLICY_DECODE);
             again.step(1, 20, WEIR_POLICY_DECODE);
-            for (int64_t i = 0; i < 4; i++) ASSERT_EQ(again.held(i / 2, i % 2), whole.held(i / 2, i % 2)) << kind[0] << whole.position();
+            for (int64_t i = 0; i < 4; i++)
+                ASSERT_EQ(again.held(i / 2, i % 2), whole.held(i / 2, i % 2))
+                    << kind[0] << whole.position();
         }
         EXPECT_EQ(saved(again), saved(whole)) << kind[0];
     }
@@ -125,8 +128,14 @@ TEST(PolicyState, CutShortLongerOrChangedIsRefusedAndLeavesNothing)
         text.forward(9);
         const Bytes good = saved(text);
         for (size_t n = 0; n < good.size(); n += good.size() > 600 ? 17 : 1) {
-            EXPECT_EQ(load(&text, Bytes(good.begin(), good.begin() + static_cast<long>(n))), WEIR_EFORMAT) << kind[0] << n;
-            if (n >= 32) EXPECT_NE(load(&text, sealed(Bytes(good.begin(), good.begin() + static_cast<long>(n)))), WEIR_OK) << kind[0] << n;
+            EXPECT_EQ(load(&text, Bytes(good.begin(), good.begin() + static_cast<long>(n))),
+                      WEIR_EFORMAT)
+                << kind[0] << n;
+            if (n >= 32)
+                EXPECT_NE(
+                    load(&text, sealed(Bytes(good.begin(), good.begin() + static_cast<long>(n)))),
+                    WEIR_OK)
+                    << kind[0] << n;
             EXPECT_TRUE(is_reset(text, fresh));
         }
         for (size_t i = 0; i < good.size(); i += 5) {
@@ -153,7 +162,8 @@ TEST(PolicyState, NumbersOutOfRangeAreRefused)
         memcpy(bad.data() + offset, &value, 8);
         return sealed(bad);
     };
-    for (const size_t offset : { 24u, 32u, 40u, 48u, 56u }) { /* forwards, position, observed, keys held, rows */
+    for (const size_t offset :
+         { 24u, 32u, 40u, 48u, 56u }) { /* forwards, position, observed, keys held, rows */
         for (const int64_t value : { int64_t{ -1 }, INT64_MIN, INT64_MAX })
             EXPECT_EQ(load(&text, with(offset, value)), WEIR_EFORMAT) << offset;
         EXPECT_TRUE(is_reset(text, fresh));
@@ -173,7 +183,8 @@ TEST(PolicyState, NumbersOutOfRangeAreRefused)
 TEST(PolicyState, HeldKeysAreSavedAndChecked)
 {
     const Data data = random_data(2, 2, 1, 40, 8, 78);
-    Text       text(data, "sinks", "sinks=3,every=4,positions=cache"), fresh(data, "sinks", "sinks=3,every=4,positions=cache");
+    Text       text(data, "sinks", "sinks=3,every=4,positions=cache"),
+        fresh(data, "sinks", "sinks=3,every=4,positions=cache");
     text.forward(20);
     EXPECT_EQ(weir_policy_n_held(text.state()), 0);
     text.plan({ 10 });
@@ -226,7 +237,7 @@ TEST(PolicyState, OfAnotherPolicyOptionsOrModelIsRefused)
     std::string why;
     text.forward(9);
     const Bytes bytes = saved(text);
-    Text        other(data, "observed", ""), options(data, "h2o", "recent=65"), model(wide, "h2o", "");
+    Text other(data, "observed", ""), options(data, "h2o", "recent=65"), model(wide, "h2o", "");
     for (Text *one : { &other, &options, &model }) {
         EXPECT_EQ(load(one, bytes, &why), WEIR_EMISMATCH);
         EXPECT_NE(why.find("other options"), std::string::npos) << why;
@@ -244,8 +255,10 @@ std::string refusal(const char *name, const std::string &list)
     weir_error          error = {};
     if (weir_policy_options_default(&options, name, &error) != WEIR_OK) return error.text;
     before = options;
-    EXPECT_EQ(weir_policy_options_set(&options, list.c_str(), &error), WEIR_ECONFIG) << name << " " << list;
-    EXPECT_EQ(memcmp(&options, &before, sizeof options), 0) << "nothing is set by a list that is refused";
+    EXPECT_EQ(weir_policy_options_set(&options, list.c_str(), &error), WEIR_ECONFIG)
+        << name << " " << list;
+    EXPECT_EQ(memcmp(&options, &before, sizeof options), 0)
+        << "nothing is set by a list that is refused";
     return error.text;
 }
 
@@ -261,14 +274,17 @@ TEST(PolicyOptions, AreReadAsTheyArePrinted)
         ASSERT_EQ(weir_policy_options_print(&text, &options), WEIR_OK);
         const char *const list = strchr(text.data, ' ');
         ASSERT_EQ(weir_policy_options_default(&again, name, &error), WEIR_OK);
-        if (list != nullptr) ASSERT_EQ(weir_policy_options_set(&again, list + 1, &error), WEIR_OK) << error.text;
+        if (list != nullptr)
+            ASSERT_EQ(weir_policy_options_set(&again, list + 1, &error), WEIR_OK) << error.text;
         EXPECT_EQ(memcmp(&options, &again, sizeof options), 0) << text.data;
         EXPECT_GT(strlen(summary), 10u);
         const char *option, *help;
         char        value[64];
         size_t      n_options = 0;
         while (weir_policy_option_at(&options, n_options, &option, value, sizeof value, &help)) {
-            EXPECT_NE(std::string(text.data).find(std::string(option) + "=" + value), std::string::npos) << option;
+            EXPECT_NE(std::string(text.data).find(std::string(option) + "=" + value),
+                      std::string::npos)
+                << option;
             EXPECT_GT(strlen(help), 10u);
             n_options++;
         }
@@ -284,16 +300,19 @@ TEST(PolicyOptions, ErrorsNameWhatIsNearAndWhatIsAllowed)
     EXPECT_EQ(refusal("snap_kv", ""), "there is no KV policy \"snap_kv\"; the nearest is snapkv");
     EXPECT_EQ(refusal("h2o", "sink=3"), "h2o has no option \"sink\"; the nearest is sinks");
     EXPECT_EQ(refusal("full", "sinks=3"), "full has no option \"sinks\"");
-    EXPECT_EQ(refusal("knorm", "lag=3").find("knorm has no option \"lag\""), 0u) << "another policy's";
+    EXPECT_EQ(refusal("knorm", "lag=3").find("knorm has no option \"lag\""), 0u)
+        << "another policy's";
     EXPECT_EQ(refusal("h2o", "sinks"), "h2o: \"sinks\" is no NAME=VALUE");
-    EXPECT_EQ(refusal("h2o", "recent=5,sinks=-1"), "sinks: \"-1\" is no whole number from 0 to 1048576");
+    EXPECT_EQ(refusal("h2o", "recent=5,sinks=-1"),
+              "sinks: \"-1\" is no whole number from 0 to 1048576");
     EXPECT_EQ(refusal("h2o", "decay=1.5"), "decay: \"1.5\" is no number from 0 to 1");
     EXPECT_EQ(refusal("h2o", "scope=head"), "scope: \"head\" is none of: kv_head layer");
     EXPECT_EQ(refusal("h2o", "normalise=yes"), "normalise: \"yes\" is neither true nor false");
-    for (const char *bad :
-         { "sinks=", "sinks=3.5", "sinks=3x", "sinks=nan", "sinks=1e400", "decay=nan", "decay=inf", "scope=", "scope=kv_head layer" })
+    for (const char *bad : { "sinks=", "sinks=3.5", "sinks=3x", "sinks=nan", "sinks=1e400",
+                             "decay=nan", "decay=inf", "scope=", "scope=kv_head layer" })
         EXPECT_NE(refusal("h2o", bad), "");
-    EXPECT_NE(refusal("duo", "heads=" + std::string(2000, '1')).find("2000 bytes"), std::string::npos);
+    EXPECT_NE(refusal("duo", "heads=" + std::string(2000, '1')).find("2000 bytes"),
+              std::string::npos);
     EXPECT_NE(refusal("duo", std::string(5000, 'x') + "=1"), "");
 }
 
@@ -310,13 +329,18 @@ std::string open_refusal(const Data &data, const char *name, const char *options
 TEST(PolicyOptions, ThatContradictEachOtherAreRefused)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 77);
-    EXPECT_NE(open_refusal(data, "h2o", "split=adaptive").find("split must be uniform or pyramid"), std::string::npos);
+    EXPECT_NE(open_refusal(data, "h2o", "split=adaptive").find("split must be uniform or pyramid"),
+              std::string::npos);
     EXPECT_EQ(open_refusal(data, "h2o", "split=adaptive,scope=kv_head"), "");
-    EXPECT_NE(open_refusal(data, "sinks", "positions=cache,pin_prompt=true").find("the whole prompt"), std::string::npos);
+    EXPECT_NE(
+        open_refusal(data, "sinks", "positions=cache,pin_prompt=true").find("the whole prompt"),
+        std::string::npos);
     EXPECT_EQ(open_refusal(data, "sinks", "positions=cache,split=pyramid"), "");
-    EXPECT_NE(open_refusal(data, "tova", "split=heads,heads=0:0").find("split must be uniform"), std::string::npos);
+    EXPECT_NE(open_refusal(data, "tova", "split=heads,heads=0:0").find("split must be uniform"),
+              std::string::npos);
     EXPECT_NE(open_refusal(data, "duo", "").find("needs a list in heads"), std::string::npos);
-    EXPECT_NE(open_refusal(data, "duo", "heads=0:1").find("1 layers with 1 KV heads"), std::string::npos);
+    EXPECT_NE(open_refusal(data, "duo", "heads=0:1").find("1 layers with 1 KV heads"),
+              std::string::npos);
     EXPECT_NE(open_refusal(data, "snapkv", "kernel=4").find("must be odd"), std::string::npos);
     EXPECT_NE(open_refusal(data, "triattention", "").find("set calibration"), std::string::npos);
 }
@@ -324,13 +348,16 @@ TEST(PolicyOptions, ThatContradictEachOtherAreRefused)
 TEST(PolicyOptions, ABudgetThatLeavesNoChoiceIsRefused)
 {
     const Data data = random_data(1, 2, 1, 40, 8, 78);
-    const Text h2o(data, "h2o", "sinks=4,recent=8"), snapkv(data, "snapkv", "window=32"), full(data, "full", "");
+    const Text h2o(data, "h2o", "sinks=4,recent=8"), snapkv(data, "snapkv", "window=32"),
+        full(data, "full", "");
     weir_error error = {};
     EXPECT_EQ(weir_policy_check_budget(h2o.policy(), 13, &error), WEIR_OK);
     EXPECT_EQ(weir_policy_check_budget(h2o.policy(), 12, &error), WEIR_ECONFIG);
-    EXPECT_NE(std::string(error.text).find("4 sinks and the last 8 rows"), std::string::npos) << error.text;
+    EXPECT_NE(std::string(error.text).find("4 sinks and the last 8 rows"), std::string::npos)
+        << error.text;
     EXPECT_NE(std::string(error.text).find("at least 13"), std::string::npos) << error.text;
-    EXPECT_EQ(weir_policy_check_budget(snapkv.policy(), 32, &error), WEIR_ECONFIG) << "a window past the budget";
+    EXPECT_EQ(weir_policy_check_budget(snapkv.policy(), 32, &error), WEIR_ECONFIG)
+        << "a window past the budget";
     EXPECT_EQ(weir_policy_check_budget(snapkv.policy(), 33, &error), WEIR_OK);
     EXPECT_EQ(weir_policy_check_budget(full.policy(), 0, &error), WEIR_OK);
 }
@@ -374,8 +401,10 @@ TEST(PolicyOpen, WhatCannotBeSeenIsRefusedToThoseWhoNeedIt)
         weir_error          error = {};
         weir_policy        *policy = nullptr;
         ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK);
-        EXPECT_EQ(weir_policy_open(&policy, &options, &shape, nullptr, &error), want) << name << ": " << error.text;
-        EXPECT_EQ(want == WEIR_OK, std::string(error.text).find("kv.format") == std::string::npos) << error.text;
+        EXPECT_EQ(weir_policy_open(&policy, &options, &shape, nullptr, &error), want)
+            << name << ": " << error.text;
+        EXPECT_EQ(want == WEIR_OK, std::string(error.text).find("kv.format") == std::string::npos)
+            << error.text;
         weir_policy_close(policy);
     }
 }
@@ -383,10 +412,14 @@ TEST(PolicyOpen, WhatCannotBeSeenIsRefusedToThoseWhoNeedIt)
 TEST(PolicyOpen, WhatItTakesIsWhatItSays)
 {
     const Data data = random_data(2, 4, 2, 40, 8, 80);
-    const Text full(data, "full", ""), h2o(data, "h2o", ""), per_head(data, "h2o", "scope=kv_head"), snapkv(data, "snapkv", "window=5");
-    EXPECT_EQ(weir_policy_state_bytes(h2o.policy()) - weir_policy_state_bytes(full.policy()), 2u * 40 * 4 - 2 * 8);
-    EXPECT_EQ(weir_policy_state_bytes(per_head.policy()) - weir_policy_state_bytes(full.policy()), 4u * 40 * 4);
-    EXPECT_EQ(weir_policy_state_bytes(snapkv.policy()) - weir_policy_state_bytes(full.policy()), 2u * 5 * 4 * 8 * 4);
+    const Text full(data, "full", ""), h2o(data, "h2o", ""), per_head(data, "h2o", "scope=kv_head"),
+        snapkv(data, "snapkv", "window=5");
+    EXPECT_EQ(weir_policy_state_bytes(h2o.policy()) - weir_policy_state_bytes(full.policy()),
+              2u * 40 * 4 - 2 * 8);
+    EXPECT_EQ(weir_policy_state_bytes(per_head.policy()) - weir_policy_state_bytes(full.policy()),
+              4u * 40 * 4);
+    EXPECT_EQ(weir_policy_state_bytes(snapkv.policy()) - weir_policy_state_bytes(full.policy()),
+              2u * 5 * 4 * 8 * 4);
     EXPECT_EQ(weir_policy_window(snapkv.policy()), 5);
     EXPECT_GT(weir_policy_scratch_bytes(snapkv.policy()), weir_policy_scratch_bytes(h2o.policy()));
     EXPECT_GT(weir_policy_bytes(full.policy()), 0u);
@@ -404,17 +437,25 @@ TEST(PolicyOpen, TighteningIsOpeningOverFewerRows)
         weir_error          error = {};
         ASSERT_EQ(weir_policy_options_default(&options, name, &error), WEIR_OK) << error.text;
         weir_policy            *policies[2] = {};
-        const weir_policy_shape wide = policy_test::shape_of(data, frequencies, 40), narrow = policy_test::shape_of(data, frequencies, 12);
-        if (weir_policy_open(&policies[0], &options, &wide, nullptr, &error) != WEIR_OK) continue; // wants a file, or a list of heads
-        ASSERT_EQ(weir_policy_open(&policies[1], &options, &narrow, nullptr, &error), WEIR_OK) << name << ": " << error.text;
-        n_smaller += weir_policy_scratch_bytes(policies[1]) < weir_policy_scratch_bytes(policies[0]);
+        const weir_policy_shape wide = policy_test::shape_of(data, frequencies, 40),
+                                narrow = policy_test::shape_of(data, frequencies, 12);
+        if (weir_policy_open(&policies[0], &options, &wide, nullptr, &error) != WEIR_OK)
+            continue; // wants a file, or a list of heads
+        ASSERT_EQ(weir_policy_open(&policies[1], &options, &narrow, nullptr, &error), WEIR_OK)
+            << name << ": " << error.text;
+        n_smaller +=
+            weir_policy_scratch_bytes(policies[1]) < weir_policy_scratch_bytes(policies[0]);
         weir_policy_tighten(policies[0], 12);
         uint64_t digests[2][2];
         for (int k = 0; k < 2; k++) weir_policy_digest(policies[k], digests[k]);
-        EXPECT_EQ(weir_policy_state_bytes(policies[0]), weir_policy_state_bytes(policies[1])) << name;
-        EXPECT_EQ(weir_policy_scratch_bytes(policies[0]), weir_policy_scratch_bytes(policies[1])) << name;
+        EXPECT_EQ(weir_policy_state_bytes(policies[0]), weir_policy_state_bytes(policies[1]))
+            << name;
+        EXPECT_EQ(weir_policy_scratch_bytes(policies[0]), weir_policy_scratch_bytes(policies[1]))
+            << name;
         EXPECT_EQ(weir_policy_bytes(policies[0]), weir_policy_bytes(policies[1])) << name;
-        EXPECT_EQ(weir_policy_peak_rows(policies[0], 9, 0, 1), weir_policy_peak_rows(policies[1], 9, 0, 1)) << name;
+        EXPECT_EQ(weir_policy_peak_rows(policies[0], 9, 0, 1),
+                  weir_policy_peak_rows(policies[1], 9, 0, 1))
+            << name;
         EXPECT_EQ(memcmp(digests[0], digests[1], sizeof digests[0]), 0) << name;
         for (weir_policy *const policy : policies) weir_policy_close(policy);
     }

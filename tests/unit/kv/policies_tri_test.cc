@@ -39,11 +39,17 @@ class Calibration {
         const weir_policy_shape shape = shape_with(data, frequencies_, 1);
         weir_error              error = {};
         weir_calibrator        *calibrator = nullptr;
-        EXPECT_EQ(weir_calibrator_open(&calibrator, &shape, static_cast<float>(data.base), &error), WEIR_OK) << error.text;
+        EXPECT_EQ(weir_calibrator_open(&calibrator, &shape, static_cast<float>(data.base), &error),
+                  WEIR_OK)
+            << error.text;
         for (int64_t layer = 0; layer < data.layers; layer++)
-            for (int64_t first = 0; first < data.tokens; first += 7) { /* in pieces, as chunks come */
-                const weir_policy_queries some = { data.plain.data() + (layer * data.heads * data.tokens + first) * data.key_dim,
-                                                   std::min<int64_t>(7, data.tokens - first), data.tokens * data.key_dim, data.key_dim };
+            for (int64_t first = 0; first < data.tokens;
+                 first += 7) { /* in pieces, as chunks come */
+                const weir_policy_queries some = {
+                    data.plain.data() + (layer * data.heads * data.tokens + first) * data.key_dim,
+                    std::min<int64_t>(7, data.tokens - first), data.tokens * data.key_dim,
+                    data.key_dim
+                };
                 weir_calibrator_add(calibrator, layer, &some);
             }
         EXPECT_EQ(weir_calibrator_finish(calibrator, &made_, &error), WEIR_OK) << error.text;
@@ -77,23 +83,27 @@ double expanded(const Data &data, int64_t layer, int64_t h, int64_t p, int64_t t
     double               norm = 0, plain = 0, total = 0, greatest = -INFINITY;
     std::vector<Complex> mean(at(bands)), key(at(bands));
     const auto           pair = [&](const float *row, int64_t f) {
-        return data.is_interleaved ? Complex(row[2 * f], row[2 * f + 1]) : Complex(row[f], row[f + bands]);
+        return data.is_interleaved ? Complex(row[2 * f], row[2 * f + 1])
+                                             : Complex(row[f], row[f + bands]);
     };
     const float *const k = data.key(layer, h / (data.heads / data.kv_heads), p);
     for (int64_t f = 0; f < bands; f++) {
         double length = 0;
         for (int64_t i = 0; i < data.tokens; i++) {
-            const Complex q = pair(data.plain.data() + ((layer * data.heads + h) * data.tokens + i) * data.key_dim, f);
+            const Complex q = pair(
+                data.plain.data() + ((layer * data.heads + h) * data.tokens + i) * data.key_dim, f);
             mean[at(f)] += q / static_cast<double>(data.tokens);
             length += std::abs(q) / static_cast<double>(data.tokens);
         }
-        key[at(f)] = pair(k, f) * std::polar(1.0, -static_cast<double>(w[at(f)]) * static_cast<double>(p));
+        key[at(f)] =
+            pair(k, f) * std::polar(1.0, -static_cast<double>(w[at(f)]) * static_cast<double>(p));
         norm += (length - std::abs(mean[at(f)])) * std::abs(key[at(f)]);
     }
     for (int64_t d = data.rotated(); d < data.key_dim; d++)
         for (int64_t i = 0; i < data.tokens; i++)
             plain += static_cast<double>(k[d]) *
-                     static_cast<double>(data.plain[at(((layer * data.heads + h) * data.tokens + i) * data.key_dim + d)]) /
+                     static_cast<double>(data.plain[at(
+                         ((layer * data.heads + h) * data.tokens + i) * data.key_dim + d)]) /
                      static_cast<double>(data.tokens);
     for (int i = 0; i < 17; i++) {
         double sum = 0;
@@ -115,10 +125,10 @@ TEST(PolicyTri, TheFastFormIsTheExpandedOne)
     } const kinds[] = { { -1, false }, { -1, true }, { 16, false }, { 16, true } };
     for (const auto &kind : kinds)
         for (const int variant : { 0, 1, 2, 3 }) {
-            const bool        is_max = variant % 2 != 0;
-            const Data        data = random_data(2, 4, 2, 300, 32, 51, kind.rotary, kind.is_interleaved);
+            const bool is_max = variant % 2 != 0;
+            const Data data = random_data(2, 4, 2, 300, 32, 51, kind.rotary, kind.is_interleaved);
             const Calibration calibration(data);
-            Text              text(data, "triattention", is_max ? "aggregate=max" : "", calibration.get());
+            Text text(data, "triattention", is_max ? "aggregate=max" : "", calibration.get());
             text.multiplies = variant / 2 != 0;
             text.forward(300);
             for (int64_t layer = 0; layer < 2; layer++)
@@ -128,8 +138,10 @@ TEST(PolicyTri, TheFastFormIsTheExpandedOne)
                         const weir_status status = tri_raw(call, where, raw.data());
                         for (int64_t m = 0; m < 2; m++)
                             for (int64_t p = 0; p < 300; p += 7) {
-                                const double want = expanded(data, layer, 2 * g + m, p, 300, is_max);
-                                EXPECT_NEAR(raw[at(m * 300 + p)], want, 1e-5 * std::max(1.0, std::fabs(want)));
+                                const double want =
+                                    expanded(data, layer, 2 * g + m, p, 300, is_max);
+                                EXPECT_NEAR(raw[at(m * 300 + p)], want,
+                                            1e-5 * std::max(1.0, std::fabs(want)));
                             }
                         return status;
                     });
@@ -140,14 +152,21 @@ TEST(PolicyTri, RowsThatWentDoNotChangeTheScoresOfOthers)
 {
     const Data        data = random_data(1, 2, 1, 120, 16, 52);
     const Calibration calibration(data);
-    Text whole(data, "triattention", "vote=per_layer_head", calibration.get()), cut(data, "triattention", "every=1", calibration.get());
+    Text              whole(data, "triattention", "vote=per_layer_head", calibration.get()),
+        cut(data, "triattention", "every=1", calibration.get());
     whole.forward(120);
     while (cut.position() < 120) cut.step(1, 40, WEIR_POLICY_DECODE);
     ASSERT_EQ(cut.held(0, 0).size(), 40u);
     Floats of_whole(240), of_cut(80);
-    whole.within(0, 0, 120, [&](policy_call *call, const policy_head *where) { return tri_raw(call, where, of_whole.data()); });
-    cut.within(0, 0, 40, [&](policy_call *call, const policy_head *where) { return tri_raw(call, where, of_cut.data()); });
-    for (size_t j = 0; j < 40; j++) EXPECT_EQ(of_cut[j], of_whole[at(cut.held(0, 0)[j])]) << "t is a position, not a count of rows";
+    whole.within(0, 0, 120, [&](policy_call *call, const policy_head *where) {
+        return tri_raw(call, where, of_whole.data());
+    });
+    cut.within(0, 0, 40, [&](policy_call *call, const policy_head *where) {
+        return tri_raw(call, where, of_cut.data());
+    });
+    for (size_t j = 0; j < 40; j++)
+        EXPECT_EQ(of_cut[j], of_whole[at(cut.held(0, 0)[j])])
+            << "t is a position, not a count of rows";
 }
 
 TEST(PolicyTri, RopesMagnitudeCountsOncePerSide)
@@ -163,10 +182,12 @@ TEST(PolicyTri, RopesMagnitudeCountsOncePerSide)
         weir_policy        *policy = nullptr;
         weir_error          error = {};
         ASSERT_EQ(weir_policy_options_default(&options, "triattention", &error), WEIR_OK);
-        const weir_status status = weir_policy_open(&policy, &options, &shape, calibration.get(), &error);
+        const weir_status status =
+            weir_policy_open(&policy, &options, &shape, calibration.get(), &error);
         if (scaled != 0) {
             EXPECT_EQ(status, WEIR_EMISMATCH) << "statistics of another rotation";
-            EXPECT_NE(std::string(error.text).find("another RoPE"), std::string::npos) << error.text;
+            EXPECT_NE(std::string(error.text).find("another RoPE"), std::string::npos)
+                << error.text;
         }
         weir_policy_close(policy);
         /* The weights themselves, with the magnitude as a model has it. */
@@ -180,12 +201,16 @@ TEST(PolicyTri, RopesMagnitudeCountsOncePerSide)
             tri_weights(text.policy(), 0, h, 50, -1, weight, length);
             for (int64_t j = 0; j < 50; j++) {
                 float bands[8];
-                for (int f = 0; f < 8; f++) bands[f] = std::hypot(cached.key(0, 0, j)[f], cached.key(0, 0, j)[f + 8]);
-                scores[scaled][h * 50 + j] = policy_dot(weight, cached.key(0, 0, j), 16) + policy_dot(length, bands, 8);
+                for (int f = 0; f < 8; f++)
+                    bands[f] = std::hypot(cached.key(0, 0, j)[f], cached.key(0, 0, j)[f + 8]);
+                scores[scaled][h * 50 + j] =
+                    policy_dot(weight, cached.key(0, 0, j), 16) + policy_dot(length, bands, 8);
             }
         }
     }
-    for (int i = 0; i < 100; i++) EXPECT_NEAR(scores[1][i], scores[0][i] * 1.25f * 1.25f, 1e-4f * std::fabs(scores[1][i]) + 1e-4f);
+    for (int i = 0; i < 100; i++)
+        EXPECT_NEAR(scores[1][i], scores[0][i] * 1.25f * 1.25f,
+                    1e-4f * std::fabs(scores[1][i]) + 1e-4f);
 }
 
 /* ---- votes --------------------------------------------------------------------------------------------------------------------------- */
@@ -194,14 +219,16 @@ TEST(PolicyTri, PerHeadKeepsTheSameRowsInAllLayersUnionInAllHeads)
 {
     const Data        data = random_data(3, 4, 2, 150, 16, 54);
     const Calibration calibration(data);
-    Text per_head(data, "triattention", "", calibration.get()), each(data, "triattention", "vote=per_layer_head", calibration.get()),
+    Text              per_head(data, "triattention", "", calibration.get()),
+        each(data, "triattention", "vote=per_layer_head", calibration.get()),
         all(data, "triattention", "vote=union", calibration.get());
     for (Text *text : { &per_head, &each, &all }) {
         text->forward(150);
         text->plan({ 50 });
         for (int64_t i = 0; i < 6; i++) {
             EXPECT_EQ(text->held(i / 2, i % 2).size(), 50u);
-            for (int32_t j = 0; j < 4; j++) EXPECT_EQ(text->held(i / 2, i % 2)[at(j)], j) << "sinks";
+            for (int32_t j = 0; j < 4; j++)
+                EXPECT_EQ(text->held(i / 2, i % 2)[at(j)], j) << "sinks";
         }
     }
     for (int64_t g = 0; g < 2; g++) {
@@ -222,7 +249,8 @@ TEST(PolicyTri, HeadsWithoutStatisticsDoNotVote)
     alone.plain.resize(80 * 16);
     alone.q.resize(80 * 16);
     const Calibration with(silent), without(alone);
-    Text              two(data, "triattention", "group=mean", with.get()), one(alone, "triattention", "", without.get());
+    Text              two(data, "triattention", "group=mean", with.get()),
+        one(alone, "triattention", "", without.get());
     EXPECT_TRUE(tri_votes(two.policy(), 0, 0));
     EXPECT_FALSE(tri_votes(two.policy(), 0, 1));
     for (Text *text : { &two, &one }) {
@@ -259,7 +287,9 @@ TEST(PolicyTri, SlackAndStrictTriggersAndPinnedPrompts)
     const Data        data = random_data(1, 2, 1, 200, 16, 57);
     const Calibration calibration(data);
     for (const char *const trigger : { "slack", "strict" }) {
-        Text    text(data, "triattention", std::string("sinks=0,every=16,pin_prompt=true,trigger=") + trigger, calibration.get());
+        Text    text(data, "triattention",
+                     std::string("sinks=0,every=16,pin_prompt=true,trigger=") + trigger,
+                     calibration.get());
         int64_t n_plans = 0;
         text.forward(24);
         text.n_prompt = 24;
@@ -279,13 +309,16 @@ TEST(PolicyTri, SlackAndStrictTriggersAndPinnedPrompts)
 
 /* ---- files ------------------------------------------------------------------------------------------------------------------------------ */
 
-weir_status parse(const Bytes &bytes, std::string *why = nullptr, const weir_policy_shape *shape = nullptr, bool foreign = false)
+weir_status parse(const Bytes &bytes, std::string *why = nullptr,
+                  const weir_policy_shape *shape = nullptr, bool foreign = false)
 {
     weir_calibration *read = nullptr;
     weir_error        error = {};
     const Bytes       exact(bytes); /* of exactly its size: ASan sees what is read behind it */
-    weir_status       status = weir_calibration_parse(&read, exact.data(), exact.size(), "stats.tria", &error);
-    if (status == WEIR_OK && shape != nullptr) status = weir_calibration_check(read, shape, foreign, &error);
+    weir_status       status =
+        weir_calibration_parse(&read, exact.data(), exact.size(), "stats.tria", &error);
+    if (status == WEIR_OK && shape != nullptr)
+        status = weir_calibration_check(read, shape, foreign, &error);
     if (why != nullptr) *why = error.text;
     EXPECT_EQ(status == WEIR_OK, error.text[0] == '\0');
     weir_calibration_close(read);
@@ -294,7 +327,8 @@ weir_status parse(const Bytes &bytes, std::string *why = nullptr, const weir_pol
 
 void put32(Bytes *bytes, size_t offset, uint32_t value)
 {
-    for (size_t i = 0; i < 4; i++) (*bytes)[offset + i] = static_cast<unsigned char>(value >> (8 * i));
+    for (size_t i = 0; i < 4; i++)
+        (*bytes)[offset + i] = static_cast<unsigned char>(value >> (8 * i));
 }
 
 void put_float(Bytes *bytes, size_t offset, float value)
@@ -318,7 +352,8 @@ struct TriFile : testing::Test {
     const Calibration       calibration{ data };
     const Bytes             good = calibration.bytes();
     const weir_policy_shape shape = policy_test::shape_of(data, frequencies, 0);
-    const size_t            added = good.size() - (32 + 4 * 6 + 4 * 2 * 4 * 4 + 8); /* where what Weir adds begins */
+    const size_t            added =
+        good.size() - (32 + 4 * 6 + 4 * 2 * 4 * 4 + 8); /* where what Weir adds begins */
 };
 
 TEST_F(TriFile, IsReadAsItWasWritten)
@@ -326,14 +361,16 @@ TEST_F(TriFile, IsReadAsItWasWritten)
     weir_calibration *read = nullptr;
     weir_error        error = {};
     const std::string path = testing::TempDir() + "stats.tria";
-    ASSERT_EQ(weir_calibration_write(path.c_str(), calibration.get(), &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_calibration_write(path.c_str(), calibration.get(), &error), WEIR_OK)
+        << error.text;
     ASSERT_EQ(weir_calibration_read(&read, path.c_str(), &error), WEIR_OK) << error.text;
     EXPECT_EQ(weir_calibration_digest(read), weir_calibration_digest(calibration.get()));
     EXPECT_EQ(weir_calibration_bytes(read), weir_calibration_bytes(calibration.get()));
     EXPECT_EQ(weir_calibration_check(read, &shape, false, &error), WEIR_OK) << error.text;
     EXPECT_EQ(weir_calibration_budget_scale(read, 1), 1);
     for (int64_t d = 0; d < 4; d++)
-        EXPECT_EQ(weir_calibration_at(read, 1, 3).plain[d], weir_calibration_at(calibration.get(), 1, 3).plain[d]);
+        EXPECT_EQ(weir_calibration_at(read, 1, 3).plain[d],
+                  weir_calibration_at(calibration.get(), 1, 3).plain[d]);
     weir_calibration_close(read);
     EXPECT_EQ(weir_calibration_read(&read, (path + ".none").c_str(), &error), WEIR_ENOTFOUND);
 }
@@ -346,7 +383,9 @@ TEST_F(TriFile, OfTheSizeThatTheFormatSays)
 
 TEST_F(TriFile, CutShortOrLongerIsRefused)
 {
-    for (size_t n = 0; n < good.size(); n++) EXPECT_EQ(parse(Bytes(good.begin(), good.begin() + static_cast<long>(n))), WEIR_EFORMAT) << n;
+    for (size_t n = 0; n < good.size(); n++)
+        EXPECT_EQ(parse(Bytes(good.begin(), good.begin() + static_cast<long>(n))), WEIR_EFORMAT)
+            << n;
     Bytes longer = good;
     longer.push_back(0);
     EXPECT_EQ(parse(longer), WEIR_EFORMAT);
@@ -480,7 +519,8 @@ TEST(TriCalibrator, NeedsQueriesThatAreNumbers)
     weir_policy_queries queries = { data.plain.data(), 10, 80, 8 };
     weir_calibrator_add(calibrator, 0, &queries);
     EXPECT_EQ(weir_calibrator_finish(calibrator, &made, &error), WEIR_EINVAL);
-    EXPECT_NE(std::string(error.text).find("layer 1 has seen no query"), std::string::npos) << error.text;
+    EXPECT_NE(std::string(error.text).find("layer 1 has seen no query"), std::string::npos)
+        << error.text;
     data.plain[3] = NAN;
     weir_calibrator_add(calibrator, 1, &queries);
     EXPECT_EQ(weir_calibrator_finish(calibrator, &made, &error), WEIR_EFORMAT);

@@ -28,8 +28,13 @@ void rotate(const Data &data, float *row, int64_t position, const Doubles &frequ
 {
     const int64_t half = data.rotated() / 2;
     for (int64_t f = 0; f < half; f++) {
-        float *const a = row + (data.is_interleaved ? 2 * f : f), *const b = row + (data.is_interleaved ? 2 * f + 1 : f + half);
-        const double angle = static_cast<double>(frequencies[at(f)]) * static_cast<double>(position), x = *a, y = *b;
+        float *const a = row + (data.is_interleaved ? 2 * f : f), *const b =
+                                                                      row + (data.is_interleaved
+                                                                                 ? 2 * f + 1
+                                                                                 : f + half);
+        const double angle =
+                         static_cast<double>(frequencies[at(f)]) * static_cast<double>(position),
+                     x = *a, y = *b;
         *a = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
         *b = static_cast<float>(x * std::sin(angle) + y * std::cos(angle));
     }
@@ -41,12 +46,13 @@ Doubles Data::frequencies() const
 {
     Doubles out;
     for (int64_t f = 0; f < rotated() / 2; f++)
-        out.push_back(std::pow(base, -2.0 * static_cast<double>(f) / static_cast<double>(rotated())));
+        out.push_back(
+            std::pow(base, -2.0 * static_cast<double>(f) / static_cast<double>(rotated())));
     return out;
 }
 
-Data random_data(int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens, int64_t dim, uint64_t seed, int64_t rotary_dim,
-                 bool is_interleaved)
+Data random_data(int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens, int64_t dim,
+                 uint64_t seed, int64_t rotary_dim, bool is_interleaved)
 {
     Data d = { layers, heads, kv_heads, tokens, dim, dim, {}, {}, {}, {} };
     d.rotary_dim = rotary_dim;
@@ -59,12 +65,15 @@ Data random_data(int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens
     /* Queries of a head agree on a direction, as those of models do. */
     for (int64_t row = 0; row < layers * heads; row++)
         for (int64_t t = 1; t < tokens; t++)
-            for (int64_t i = 0; i < dim; i++) d.plain[at((row * tokens + t) * dim + i)] += d.plain[at(row * tokens * dim + i)];
+            for (int64_t i = 0; i < dim; i++)
+                d.plain[at((row * tokens + t) * dim + i)] += d.plain[at(row * tokens * dim + i)];
     d.q = d.plain;
     for (int64_t row = 0; row < layers * heads; row++)
-        for (int64_t t = 0; t < tokens; t++) rotate(d, &d.q[at((row * tokens + t) * dim)], t, frequencies);
+        for (int64_t t = 0; t < tokens; t++)
+            rotate(d, &d.q[at((row * tokens + t) * dim)], t, frequencies);
     for (int64_t row = 0; row < layers * kv_heads; row++)
-        for (int64_t t = 0; t < tokens; t++) rotate(d, &d.k[at((row * tokens + t) * dim)], t, frequencies);
+        for (int64_t t = 0; t < tokens; t++)
+            rotate(d, &d.k[at((row * tokens + t) * dim)], t, frequencies);
     return d;
 }
 
@@ -86,7 +95,8 @@ weir_policy_shape shape_of(const Data &data, const Doubles &frequencies, int64_t
     return s;
 }
 
-std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head, int64_t t, const Ints &positions)
+std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head, int64_t t,
+                                  const Ints &positions)
 {
     const int64_t       kv_head = head / (data.heads / data.kv_heads);
     std::vector<double> out;
@@ -94,7 +104,8 @@ std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head,
     for (const int32_t p : positions) {
         double dot = 0;
         for (int64_t i = 0; i < data.key_dim; i++)
-            dot += static_cast<double>(data.query(layer, head, t)[i]) * static_cast<double>(data.key(layer, kv_head, p)[i]);
+            dot += static_cast<double>(data.query(layer, head, t)[i]) *
+                   static_cast<double>(data.key(layer, kv_head, p)[i]);
         out.push_back(dot / std::sqrt(static_cast<double>(data.key_dim)));
         greatest = std::max(greatest, out.back());
     }
@@ -103,7 +114,8 @@ std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head,
     return out;
 }
 
-Text::Text(const Data &d, const std::string &name, const std::string &options, const weir_calibration *calibration, int64_t max_rows)
+Text::Text(const Data &d, const std::string &name, const std::string &options,
+           const weir_calibration *calibration, int64_t max_rows)
     : data(d)
 {
     weir_error              error = {};
@@ -141,9 +153,12 @@ weir_status Text::read(void *context, const weir_policy_tile *tile)
     if (text->on_read) text->on_read();
     for (int64_t i = 0; i < tile->n; i++) {
         const int32_t p = text->held(tile->layer, tile->head).at(at(tile->first + i));
-        if (tile->keys != nullptr) memcpy(tile->keys + i * d.key_dim, d.key(tile->layer, tile->head, p), at(d.key_dim) * sizeof(float));
+        if (tile->keys != nullptr)
+            memcpy(tile->keys + i * d.key_dim, d.key(tile->layer, tile->head, p),
+                   at(d.key_dim) * sizeof(float));
         if (tile->values != nullptr)
-            memcpy(tile->values + i * d.value_dim, d.value(tile->layer, tile->head, p), at(d.value_dim) * sizeof(float));
+            memcpy(tile->values + i * d.value_dim, d.value(tile->layer, tile->head, p),
+                   at(d.value_dim) * sizeof(float));
     }
     return text->read_status;
 }
@@ -158,10 +173,12 @@ weir_status Text::multiply(void *context, const weir_policy_products *p)
         for (int64_t i = 0; i < p->n; i++) {
             const float *const key = d.key(p->layer, p->head, held[at(p->first + i)]);
             double             sum = 0;
-            for (int64_t k = 0; k < d.key_dim; k++) sum += (double)p->vectors[v * d.key_dim + k] * (double)key[k];
+            for (int64_t k = 0; k < d.key_dim; k++)
+                sum += (double)p->vectors[v * d.key_dim + k] * (double)key[k];
             for (int64_t f = 0; p->lengths != nullptr && f < n_pairs; f++)
                 sum += (double)p->lengths[v * n_pairs + f] *
-                       std::hypot((double)key[d.is_interleaved ? 2 * f : f], (double)key[d.is_interleaved ? 2 * f + 1 : f + n_pairs]);
+                       std::hypot((double)key[d.is_interleaved ? 2 * f : f],
+                                  (double)key[d.is_interleaved ? 2 * f + 1 : f + n_pairs]);
             p->out[v * p->stride + i] = static_cast<float>(sum);
         }
     return text->read_status;
@@ -169,7 +186,14 @@ weir_status Text::multiply(void *context, const weir_policy_products *p)
 
 weir_policy_rows Text::rows(const std::vector<int64_t> &counts) const
 {
-    return { counts.data(), position_, 0, n_pinned, n_prompt, read, multiplies ? multiply : nullptr, const_cast<Text *>(this) };
+    return { counts.data(),
+             position_,
+             0,
+             n_pinned,
+             n_prompt,
+             read,
+             multiplies ? multiply : nullptr,
+             const_cast<Text *>(this) };
 }
 
 void Text::forward(int64_t n_queries)
@@ -181,7 +205,7 @@ void Text::forward(int64_t n_queries)
     size_t                     stride = 0;
     for (const Ints &one : held_) stride = std::max(stride, one.size());
     const unsigned needs = weir_policy_needs(policy_);
-    const bool     has_mass = (needs & (WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST)) != 0;
+    const bool has_mass = (needs & (WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST)) != 0;
     for (int64_t layer = 0; layer < data.layers; layer++) {
         Floats mass(at(data.heads) * stride), below(mass.size()), last(mass.size());
         for (int64_t h = 0; h < data.heads && has_mass; h++)
@@ -197,7 +221,8 @@ void Text::forward(int64_t n_queries)
                 }
             }
         const int64_t             head_stride = data.tokens * data.key_dim;
-        const weir_policy_queries rotated = { data.query(layer, 0, position_), n_queries, head_stride, data.key_dim };
+        const weir_policy_queries rotated = { data.query(layer, 0, position_), n_queries,
+                                              head_stride, data.key_dim };
         weir_policy_queries       plain = rotated;
         plain.data = data.plain.data() + (data.query(layer, 0, position_) - data.q.data());
         weir_policy_observation o = {};
@@ -238,9 +263,11 @@ void Text::carry_out()
     for (size_t i = 0; i < held_.size(); i++) {
         const size_t first = i * at(policy_->shape.max_rows);
         Ints         kept;
-        for (int64_t j = 0; j < n_demote_[i] && wants_demotion; j++) demoted[i].push_back(held_[i].at(at(demote_[first + at(j)])));
+        for (int64_t j = 0; j < n_demote_[i] && wants_demotion; j++)
+            demoted[i].push_back(held_[i].at(at(demote_[first + at(j)])));
         for (int64_t j = 0; j < n_keep_[i]; j++) {
-            if (j > 0 && keep_[first + at(j)] <= keep_[first + at(j) - 1]) throw std::runtime_error("a keep list does not ascend");
+            if (j > 0 && keep_[first + at(j)] <= keep_[first + at(j) - 1])
+                throw std::runtime_error("a keep list does not ascend");
             kept.push_back(held_[i].at(at(keep_[first + at(j)])));
         }
         held_[i] = kept;
@@ -255,9 +282,16 @@ void Text::plan(const std::vector<int64_t> &budget, bool is_shared, double floor
     const weir_policy_budget   b = { all.data(), is_shared, floor };
     weir_error                 error = {};
     std::fill(n_demote_.begin(), n_demote_.end(), n_demote);
-    plan_ = { keep_.data(), n_keep_.data(), wants_demotion ? demote_.data() : nullptr, n_demote_.data(), -1, -1 };
-    if (weir_policy_plan_rows(policy_, state(), &r, &b, scratch_at_, &plan_, &error) != WEIR_OK) throw std::runtime_error(error.text);
-    if (weir_policy_hold_keys(policy_, state(), &r, &error) != WEIR_OK) throw std::runtime_error(error.text);
+    plan_ = { keep_.data(),
+              n_keep_.data(),
+              wants_demotion ? demote_.data() : nullptr,
+              n_demote_.data(),
+              -1,
+              -1 };
+    if (weir_policy_plan_rows(policy_, state(), &r, &b, scratch_at_, &plan_, &error) != WEIR_OK)
+        throw std::runtime_error(error.text);
+    if (weir_policy_hold_keys(policy_, state(), &r, &error) != WEIR_OK)
+        throw std::runtime_error(error.text);
     carry_out();
 }
 
@@ -267,7 +301,8 @@ void Text::step(int64_t n_queries, int64_t budget, weir_policy_phase phase)
     if (is_due({ budget }, phase)) plan({ budget });
 }
 
-void Text::within(int64_t layer, int64_t head, int64_t budget, const std::function<weir_status(policy_call *, const policy_head *)> &body)
+void Text::within(int64_t layer, int64_t head, int64_t budget,
+                  const std::function<weir_status(policy_call *, const policy_head *)> &body)
 {
     const std::vector<int64_t> counts = row_counts(), all = spread({ budget });
     const weir_policy_rows     r = rows(counts);
@@ -275,17 +310,21 @@ void Text::within(int64_t layer, int64_t head, int64_t budget, const std::functi
     weir_error                 error = {};
     plan_ = { keep_.data(), n_keep_.data(), nullptr, nullptr, 0, 0 };
     policy_call call = {};
-    call.policy = policy_, call.state = state(), call.rows = &r, call.budget = &b, call.plan = &plan_, call.error = &error;
+    call.policy = policy_, call.state = state(), call.rows = &r, call.budget = &b,
+    call.plan = &plan_, call.error = &error;
     policy_call_open(&call, scratch_at_);
     const policy_head where = policy_head_at(&call, layer, head);
-    if (where.n < policy_->layout.least_rows) throw std::runtime_error("the text is too short for the policy's options");
+    if (where.n < policy_->layout.least_rows)
+        throw std::runtime_error("the text is too short for the policy's options");
     if (body(&call, &where) != WEIR_OK) throw std::runtime_error(error.text);
 }
 
 Floats Text::scores(int64_t layer, int64_t head, int64_t budget)
 {
     Floats out(held(layer, head).size());
-    within(layer, head, budget, [&](policy_call *call, const policy_head *where) { return policy_score(call, where, out.data()); });
+    within(layer, head, budget, [&](policy_call *call, const policy_head *where) {
+        return policy_score(call, where, out.data());
+    });
     return out;
 }
 

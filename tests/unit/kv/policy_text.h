@@ -22,8 +22,14 @@ struct Data {
     int64_t rotary_dim = -1; /* -1: key_dim */
     bool    is_interleaved = false;
 
-    const float *query(int64_t layer, int64_t head, int64_t t) const { return q.data() + ((layer * heads + head) * tokens + t) * key_dim; }
-    const float *key(int64_t layer, int64_t head, int64_t t) const { return k.data() + ((layer * kv_heads + head) * tokens + t) * key_dim; }
+    const float *query(int64_t layer, int64_t head, int64_t t) const
+    {
+        return q.data() + ((layer * heads + head) * tokens + t) * key_dim;
+    }
+    const float *key(int64_t layer, int64_t head, int64_t t) const
+    {
+        return k.data() + ((layer * kv_heads + head) * tokens + t) * key_dim;
+    }
     const float *value(int64_t layer, int64_t head, int64_t t) const
     {
         return v.data() + ((layer * kv_heads + head) * tokens + t) * value_dim;
@@ -33,21 +39,22 @@ struct Data {
 };
 
 /* Pseudo-random data, keys and queries rotated; the same on every machine. */
-Data random_data(int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens, int64_t dim, uint64_t seed, int64_t rotary_dim = -1,
-                 bool is_interleaved = false);
+Data random_data(int64_t layers, int64_t heads, int64_t kv_heads, int64_t tokens, int64_t dim,
+                 uint64_t seed, int64_t rotary_dim = -1, bool is_interleaved = false);
 
 /* Throws std::runtime_error with the policy's own words when it refuses. */
 class Text {
   public:
     /* max_rows 0: all tokens. */
-    Text(const Data &data, const std::string &name, const std::string &options, const weir_calibration *calibration = nullptr,
-         int64_t max_rows = 0);
+    Text(const Data &data, const std::string &name, const std::string &options,
+         const weir_calibration *calibration = nullptr, int64_t max_rows = 0);
     ~Text();
     Text(const Text &) = delete;
     Text &operator=(const Text &) = delete;
 
     void forward(int64_t n_queries); /* the next tokens of the text */
-    bool is_due(const std::vector<int64_t> &budget, weir_policy_phase phase, bool is_shared = false) const;
+    bool is_due(const std::vector<int64_t> &budget, weir_policy_phase phase,
+                bool is_shared = false) const;
     /* The plan carried out: held, state. budget [layers * kv_heads], or one number for all. */
     void plan(const std::vector<int64_t> &budget, bool is_shared = false, double floor = 0);
     /* forward, then plan if due. */
@@ -55,14 +62,21 @@ class Text {
     /* The method's own scores of one head, before anything is protected. */
     Floats scores(int64_t layer, int64_t head, int64_t budget);
     /* Any call with the inside of a plan. */
-    void within(int64_t layer, int64_t head, int64_t budget, const std::function<weir_status(policy_call *, const policy_head *)> &body);
+    void within(int64_t layer, int64_t head, int64_t budget,
+                const std::function<weir_status(policy_call *, const policy_head *)> &body);
 
-    const Ints              &held(int64_t layer, int64_t head) const { return held_[static_cast<size_t>(layer * data.kv_heads + head)]; }
-    const weir_policy       *policy() const { return policy_; }
-    weir_policy_state       *state() { return reinterpret_cast<weir_policy_state *>(state_.data()); }
-    const weir_policy_state *state() const { return reinterpret_cast<const weir_policy_state *>(state_.data()); }
-    int64_t                  position() const { return position_; }
-    weir_policy_plan         last_plan() const { return plan_; }
+    const Ints &held(int64_t layer, int64_t head) const
+    {
+        return held_[static_cast<size_t>(layer * data.kv_heads + head)];
+    }
+    const weir_policy *policy() const { return policy_; }
+    weir_policy_state *state() { return reinterpret_cast<weir_policy_state *>(state_.data()); }
+    const weir_policy_state *state() const
+    {
+        return reinterpret_cast<const weir_policy_state *>(state_.data());
+    }
+    int64_t          position() const { return position_; }
+    weir_policy_plan last_plan() const { return plan_; }
 
     const Data           &data;
     int64_t               n_pinned = 0, n_prompt = 0;
@@ -96,6 +110,7 @@ class Text {
 weir_policy_shape shape_of(const Data &data, const Doubles &frequencies, int64_t max_rows);
 
 /* Softmax of a query over positions, in double. */
-std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head, int64_t t, const Ints &positions);
+std::vector<double> probabilities(const Data &data, int64_t layer, int64_t head, int64_t t,
+                                  const Ints &positions);
 
 } // namespace policy_test

@@ -33,32 +33,52 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     // What can be continued of so many rows.
     static int32_t cut(int32_t rows) { return is_paged() ? rows / 64 * 64 : rows; }
     // The same where the only state is at the end.
-    static int32_t at_end(int32_t rows) { return has_states() && cut(rows) != rows ? 0 : cut(rows); }
+    static int32_t at_end(int32_t rows)
+    {
+        return has_states() && cut(rows) != rows ? 0 : cut(rows);
+    }
 
     static constexpr int64_t layers = 2, heads = 2, window = 640;
     static constexpr size_t  state_bytes = 64;
 
     static weir_kv_pages others(int64_t n) { return { 0, n }; }
-    static bool          same(weir_kv_pages a, weir_kv_pages b) { return a.sinks == b.sinks && a.others == b.others; }
+    static bool          same(weir_kv_pages a, weir_kv_pages b)
+    {
+        return a.sinks == b.sinks && a.others == b.others;
+    }
 
     /* n_sink_pages more are for the first two blocks of texts, where there are any. */
-    void open(int64_t n_pages, int64_t n_nodes, int32_t n_snapshots, int64_t n_disk_pages = 0, int64_t n_sink_pages = 0)
+    void open(int64_t n_pages, int64_t n_nodes, int32_t n_snapshots, int64_t n_disk_pages = 0,
+              int64_t n_sink_pages = 0)
     {
         const std::string folder = ::testing::TempDir();
         const size_t      caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        static const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, int8 = { WEIR_KV_INT8, WEIR_KV_F32 };
+        static const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 },
+                                  int8 = { WEIR_KV_INT8, WEIR_KV_F32 };
         static const weir_kv_pair wide[] = { f16, f16 }, narrow[] = { int8, int8 };
         n_pages_ = n_pages + n_sink_pages;
         const weir_kv_sinks sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, n_sink_pages > 0 ? 2 : 0 };
-        const weir_kv_spec  spec = {
-            layers,       heads, 8,     8, is_paged() ? narrow : wide, n_pages_, window, n_disk_pages, folder.c_str(), sinks,
-            n_sink_pages, false, false, 0
-        };
+        const weir_kv_spec  spec = { layers,
+                                     heads,
+                                     8,
+                                     8,
+                                    is_paged() ? narrow : wide,
+                                     n_pages_,
+                                     window,
+                                     n_disk_pages,
+                                     folder.c_str(),
+                                     sinks,
+                                     n_sink_pages,
+                                     false,
+                                     false,
+                                     0 };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
-        const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0, has_states() ? state_bytes : 0, 0, 0 };
+        const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0,
+                                            has_states() ? state_bytes : 0, 0, 0 };
         const size_t             before = weir_ledger_total(ledger_, WEIR_TIER_HOST);
-        ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK)
+            << error_.text;
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST) - before,
                   weir_prefix_tree_bytes(&limits, &spec) + weir_prefix_state_bytes(&limits));
     }
@@ -73,7 +93,9 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     weir_sequence sequence(const Text &text)
     {
         weir_sequence s = {};
-        EXPECT_EQ(weir_sequence_open(&s, store_, ledger_, has_states() ? state_bytes : 0, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_sequence_open(&s, store_, ledger_, has_states() ? state_bytes : 0, &error_),
+                  WEIR_OK)
+            << error_.text;
         std::copy(text.begin(), text.end(), s.tokens);
         s.n_tokens = (int32_t)text.size();
         return s;
@@ -83,8 +105,11 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         return (uint64_t *)((char *)s.table.pages[h * s.table.capacity + r / 64] + r % 64 * 32);
     }
     // Where rows of the last page wait for it to be full.
-    static uint64_t *open_row(const weir_sequence &s, int64_t h, int64_t r) { return (uint64_t *)((char *)s.table.open[h] + r % 64 * 16); }
-    static uint64_t  value(const weir_sequence &s, int64_t h, int64_t r)
+    static uint64_t *open_row(const weir_sequence &s, int64_t h, int64_t r)
+    {
+        return (uint64_t *)((char *)s.table.open[h] + r % 64 * 16);
+    }
+    static uint64_t value(const weir_sequence &s, int64_t h, int64_t r)
     {
         return is_paged() && r >= s.n_computed / 64 * 64 ? *open_row(s, h, r) : *row(s, h, r);
     }
@@ -92,14 +117,16 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     {
         if (!is_paged()) *row(s, h, r) = value;
         if (is_paged()) *open_row(s, h, r) = value;
-        for (int64_t i = r - 63; is_paged() && r % 64 == 63 && i <= r; i++) *row(s, h, i) = *open_row(s, h, i);
+        for (int64_t i = r - 63; is_paged() && r % 64 == 63 && i <= r; i++)
+            *row(s, h, i) = *open_row(s, h, i);
     }
     // "Computes" rows up to `end`; false when there is no room.
     bool compute(weir_sequence *s, int32_t end)
     {
         if (weir_kv_reserve(&s->table, store_, end - s->n_computed) != WEIR_OK) return false;
         for (int64_t r = s->n_computed; r < end; r++)
-            for (int64_t h = 0; h < layers * heads; h++) put(*s, h, r, digest(s->tokens, r + 1) + (uint64_t)h);
+            for (int64_t h = 0; h < layers * heads; h++)
+                put(*s, h, r, digest(s->tokens, r + 1) + (uint64_t)h);
         weir_kv_commit(&s->table, end - s->n_computed);
         s->n_computed = end;
         if (has_states()) put_state(s->recurrent, *s, end);
@@ -114,7 +141,8 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     void expect_right(const weir_sequence &s)
     {
         for (int64_t r = 0; r < s.n_computed; r++)
-            for (int64_t h = 0; h < layers * heads; h++) ASSERT_EQ(value(s, h, r), digest(s.tokens, r + 1) + (uint64_t)h) << "row " << r;
+            for (int64_t h = 0; h < layers * heads; h++)
+                ASSERT_EQ(value(s, h, r), digest(s.tokens, r + 1) + (uint64_t)h) << "row " << r;
         uint64_t state = 0;
         if (has_states() && s.n_computed > 0) memcpy(&state, s.recurrent, sizeof state);
         if (has_states() && s.n_computed > 0) ASSERT_EQ(state, digest(s.tokens, s.n_computed));
@@ -156,7 +184,10 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         for (int64_t p = 0; p < s.table.n_pages; p++) {
             is_cold.push_back(weir_kv_is_cold(store_, s.table.pages[p]));
             if (come_back && is_cold.back())
-                EXPECT_EQ(weir_kv_bring_back(store_, (void *const *)s.table.pages + p, s.table.capacity, &error_), WEIR_OK) << error_.text;
+                EXPECT_EQ(weir_kv_bring_back(store_, (void *const *)s.table.pages + p,
+                                             s.table.capacity, &error_),
+                          WEIR_OK)
+                    << error_.text;
         }
         if (come_back) expect_right(s);
         weir_sequence_close(&s);
@@ -179,9 +210,11 @@ class Prefix : public ::testing::TestWithParam<Kind> {
 
 inline std::string kind_name(const ::testing::TestParamInfo<Kind> &info)
 {
-    return std::string(info.param.has_states ? "Recurrent" : "Dense") + (info.param.is_paged ? "Paged" : "");
+    return std::string(info.param.has_states ? "Recurrent" : "Dense") +
+           (info.param.is_paged ? "Paged" : "");
 }
-#define PREFIX_KINDS                                                                                                                       \
-    ::testing::Values(prefix::Kind{ false, false }, prefix::Kind{ true, false }, prefix::Kind{ false, true }, prefix::Kind{ true, true })
+#define PREFIX_KINDS                                                                               \
+    ::testing::Values(prefix::Kind{ false, false }, prefix::Kind{ true, false },                   \
+                      prefix::Kind{ false, true }, prefix::Kind{ true, true })
 
 } // namespace prefix

@@ -12,7 +12,8 @@ TEST_P(Prefix, FindsATextAgainAndWhatContinuesIt)
     keep(text(150), nullptr);
     EXPECT_EQ(take(text(150), nullptr).n_rows, at_end(150));
     EXPECT_EQ(take(text(300), nullptr).n_rows, at_end(150));
-    EXPECT_EQ(take(text(150), nullptr, 149).n_rows, has_states() ? 0 : cut(149)) << "one token must stay to compute";
+    EXPECT_EQ(take(text(150), nullptr, 149).n_rows, has_states() ? 0 : cut(149))
+        << "one token must stay to compute";
     EXPECT_EQ(take(text(150, 2), nullptr).n_rows, 0);
     Text other = text(150);
     other[100] = -5;
@@ -45,8 +46,10 @@ TEST_P(Prefix, SaysThatPagesAreContinuedWhole)
     if (!is_paged() || has_states()) GTEST_SKIP() << "of paged texts without states";
     keep(text(150), nullptr);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).n_tokens, 128);
-    EXPECT_STREQ(take(text(300), nullptr, 100).reason, "this KV format continues texts at multiples of 64 tokens");
-    EXPECT_STREQ(take(text(60), nullptr).reason, "this KV format continues texts at multiples of 64 tokens");
+    EXPECT_STREQ(take(text(300), nullptr, 100).reason,
+                 "this KV format continues texts at multiples of 64 tokens");
+    EXPECT_STREQ(take(text(60), nullptr).reason,
+                 "this KV format continues texts at multiples of 64 tokens");
     EXPECT_STREQ(take(text(300), nullptr).reason, "the nearest kept text ends or differs here");
 }
 
@@ -59,7 +62,8 @@ TEST_P(Prefix, SaltsSeparate)
     EXPECT_EQ(take(text(100), "").n_rows, 0);
     EXPECT_EQ(take(text(100), "one").n_rows, at_end(100));
     keep(text(100), std::string(WEIR_PREFIX_SALT + 1, 'x').c_str());
-    EXPECT_EQ(take(text(100), std::string(WEIR_PREFIX_SALT + 1, 'x').c_str()).n_rows, 0) << "too long: not kept";
+    EXPECT_EQ(take(text(100), std::string(WEIR_PREFIX_SALT + 1, 'x').c_str()).n_rows, 0)
+        << "too long: not kept";
 }
 
 // A sequence that continues a kept text writes into its own copy of the last page.
@@ -92,11 +96,14 @@ TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
         put_state(state, s, at);
         marks.push_back({ at, state });
     }
-    const int32_t left = weir_prefix_keep(prefix_, &s, nullptr, marks.data(), (int32_t)marks.size(), true);
+    const int32_t left =
+        weir_prefix_keep(prefix_, &s, nullptr, marks.data(), (int32_t)marks.size(), true);
     EXPECT_EQ(left, has_states() ? 1 : 0) << "the state at 90 stays with the caller";
     EXPECT_EQ(take(text(200), nullptr).n_rows, 64);
     ASSERT_TRUE(compute(&s, 200));
-    EXPECT_EQ(weir_prefix_keep(prefix_, &s, nullptr, marks.data() + marks.size() - (size_t)left, left, false), 0);
+    EXPECT_EQ(weir_prefix_keep(prefix_, &s, nullptr, marks.data() + marks.size() - (size_t)left,
+                               left, false),
+              0);
     weir_sequence_close(&s);
     EXPECT_EQ(take(text(200), nullptr).n_rows, !has_states() ? cut(200) : is_paged() ? 64 : 90);
 }
@@ -133,25 +140,31 @@ TEST_P(Prefix, RandomSchedules)
             if (pick(2)) t[(size_t)pick((int)t.size())] = -1 - pick(3);
             const std::string salt = std::string("s") + (char)('0' + pick(3));
             weir_sequence     s = sequence(t);
-            const auto        hit = weir_prefix_take(prefix_, &s, salt.c_str(), s.n_tokens - pick(2));
+            const auto hit = weir_prefix_take(prefix_, &s, salt.c_str(), s.n_tokens - pick(2));
             expect_right(s);
             std::vector<weir_prefix_mark> marks;
             bool                          room = true;
             while (room && s.n_computed < s.n_tokens) {
                 const int32_t end = std::min(s.n_tokens, s.n_computed + 1 + pick(150));
-                room = compute(&s, end) || (weir_prefix_reclaim(prefix_, others(4 * 6)) && compute(&s, end));
-                float *const state = room && has_states() && pick(2) ? weir_prefix_lend(prefix_) : nullptr;
+                room = compute(&s, end) ||
+                       (weir_prefix_reclaim(prefix_, others(4 * 6)) && compute(&s, end));
+                float *const state =
+                    room && has_states() && pick(2) ? weir_prefix_lend(prefix_) : nullptr;
                 if (state != nullptr) put_state(state, s, end);
                 if (state != nullptr) marks.push_back({ end, state });
                 if (room && pick(3) == 0)
                     marks.erase(marks.begin(),
-                                marks.end() - weir_prefix_keep(prefix_, &s, salt.c_str(), marks.data(), (int32_t)marks.size(), true));
+                                marks.end() - weir_prefix_keep(prefix_, &s, salt.c_str(),
+                                                               marks.data(), (int32_t)marks.size(),
+                                                               true));
             }
             expect_right(s);
             if (room && pick(4) > 0) {
-                weir_prefix_keep(prefix_, &s, salt.c_str(), marks.data(), (int32_t)marks.size(), false);
+                weir_prefix_keep(prefix_, &s, salt.c_str(), marks.data(), (int32_t)marks.size(),
+                                 false);
             } else {
-                for (const weir_prefix_mark &mark : marks) weir_prefix_give_back(prefix_, mark.state);
+                for (const weir_prefix_mark &mark : marks)
+                    weir_prefix_give_back(prefix_, mark.state);
             }
             weir_sequence_close(&s);
             ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
@@ -177,14 +190,16 @@ TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
     EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 2);
     weir_prefix_keep(prefix_, &b, nullptr, nullptr, 0, true);
     expect_right(b);
-    EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 3) << "two pages' worth of tokens are shared now";
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 3)
+        << "two pages' worth of tokens are shared now";
     EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
     ASSERT_TRUE(compute(&b, 200));
     expect_right(b);
     weir_prefix_keep(prefix_, &b, nullptr, nullptr, 0, true);
     sound();
     EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
-    EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(40 - 4 * 4 + 1))) << "a sequence uses all that is kept";
+    EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(40 - 4 * 4 + 1)))
+        << "a sequence uses all that is kept";
     weir_sequence_close(&b);
     EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 3);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(40)));
@@ -207,7 +222,8 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             if (!whole && !is_paged()) mark.at = l.sequence.n_computed;
             if (has_states() && mark.at > 0) mark.state = weir_prefix_lend(prefix_);
             if (mark.state != nullptr) put_state(mark.state, l.sequence, mark.at);
-            const int32_t left = weir_prefix_keep(prefix_, &l.sequence, l.salt.c_str(), &mark, mark.state != nullptr, whole);
+            const int32_t left = weir_prefix_keep(prefix_, &l.sequence, l.salt.c_str(), &mark,
+                                                         mark.state != nullptr, whole);
             if (left > 0) weir_prefix_give_back(prefix_, mark.state);
         };
         open(4 * 30, 20, 6, 0, seed % 2 == 0 ? 4 * 12 : 0);
@@ -219,11 +235,15 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
                 Text t = text(1 + pick(400), pick(2));
                 if (pick(2)) t[(size_t)pick((int64_t)t.size())] = -1 - pick(2);
                 live.push_back({ sequence(t), std::string("s") + (char)('0' + pick(2)) });
-                if (pick(3) > 0) weir_prefix_take(prefix_, &live.back().sequence, live.back().salt.c_str(), (int32_t)t.size());
+                if (pick(3) > 0)
+                    weir_prefix_take(prefix_, &live.back().sequence, live.back().salt.c_str(),
+                                     (int32_t)t.size());
             } else if (action <= 3) {
                 weir_sequence &s = live[at].sequence;
                 const int32_t  end = std::min(s.n_tokens, s.n_computed + 1 + pick(130));
-                if (end > s.n_computed && !compute(&s, end) && weir_prefix_reclaim(prefix_, others(4 * 4))) (void)compute(&s, end);
+                if (end > s.n_computed && !compute(&s, end) &&
+                    weir_prefix_reclaim(prefix_, others(4 * 4)))
+                    (void)compute(&s, end);
             } else if (action == 4) {
                 keep_live(live[at], true);
             } else if (action == 5) {
@@ -236,21 +256,30 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
                 live.push_back(fork);
             } else {
                 weir_sequence_reset(&live[at].sequence);
-                if (pick(2)) weir_prefix_take(prefix_, &live[at].sequence, live[at].salt.c_str(), live[at].sequence.n_tokens);
+                if (pick(2))
+                    weir_prefix_take(prefix_, &live[at].sequence, live[at].salt.c_str(),
+                                     live[at].sequence.n_tokens);
             }
             for (const Live &l : live)
                 if (pick(8) == 0) expect_right(l.sequence);
-            ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text << " seed " << seed << " step " << step;
+            ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
+                << error_.text << " seed " << seed << " step " << step;
             if (pick(3) == 0) continue; // marks may stay for some steps
-            const weir_kv_pages idle = weir_prefix_idle_pages(prefix_), free = weir_kv_store_free(store_);
-            ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), idle)) << "seed " << seed << " step " << step;
-            ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_)) << error_.text << " seed " << seed << " step " << step;
+            const weir_kv_pages idle = weir_prefix_idle_pages(prefix_),
+                                free = weir_kv_store_free(store_);
+            ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), idle))
+                << "seed " << seed << " step " << step;
+            ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
+                << error_.text << " seed " << seed << " step " << step;
             if (pick(20) == 0)
-                ASSERT_TRUE(weir_prefix_reclaim(prefix_, { free.sinks + pick(idle.sinks + 1), free.others + pick(idle.others + 1) }));
+                ASSERT_TRUE(weir_prefix_reclaim(prefix_, { free.sinks + pick(idle.sinks + 1),
+                                                           free.others + pick(idle.others + 1) }));
         }
-        const weir_kv_pages free = weir_kv_store_free(store_), idle = weir_prefix_reclaimable(prefix_);
+        const weir_kv_pages free = weir_kv_store_free(store_),
+                            idle = weir_prefix_reclaimable(prefix_);
         ASSERT_FALSE(weir_prefix_reclaim(prefix_, { free.sinks + idle.sinks + 1, 0 }));
-        ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), { 0, 0 })) << "all that is behind sinks was in the way of them";
+        ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), { 0, 0 }))
+            << "all that is behind sinks was in the way of them";
         for (Live &l : live) weir_sequence_close(&l.sequence);
         EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), weir_prefix_idle_pages(prefix_)));
         TearDown();
@@ -274,7 +303,8 @@ TEST_P(Prefix, BlocksOnDisk)
     weir_sequence_close(&user);
     (void)take(a, nullptr);
     ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 8), 6);
-    for (int i = 0; i < 2; i++) ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
+    for (int i = 0; i < 2; i++)
+        ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
     ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 3), 3);
     EXPECT_EQ(on_disk(b, false), (std::vector<bool>{ true, true })) << "the least recently used";
     EXPECT_EQ(on_disk(a, false), (std::vector<bool>{ false, false }));
@@ -282,7 +312,8 @@ TEST_P(Prefix, BlocksOnDisk)
     EXPECT_EQ(on_disk(b, false), (std::vector<bool>{ false, false }));
 
     ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 2), 2);
-    for (int i = 0; i < 2; i++) ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
+    for (int i = 0; i < 2; i++)
+        ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
     ASSERT_EQ(on_disk(c, false), (std::vector<bool>{ true, true }));
     weir_kv_lose(store_, blocks[0][0]);
     weir_kv_lose(store_, blocks[1][0]);

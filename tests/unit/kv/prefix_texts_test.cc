@@ -16,8 +16,10 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     weir_sequence s = sequence({});
     char          salt[WEIR_PREFIX_SALT + 1];
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 8), 0, 192, &s, salt)) << "so many are free";
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 321, &s, salt)) << "no text is that long";
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 8), 0, 192, &s, salt))
+        << "so many are free";
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 321, &s, salt))
+        << "no text is that long";
     ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 9), 0, 192, &s, salt));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 1));
     EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
@@ -29,12 +31,14 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     weir_prefix_tried(prefix_, s.tokens, 320, 320, salt);
     weir_sequence_clear(&s);
     sound();
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 13), 0, 192, &s, salt)) << "five blocks go before the next text";
+    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 13), 0, 192, &s, salt))
+        << "five blocks go before the next text";
     ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 14), 0, 192, &s, salt));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 2));
     EXPECT_STREQ(salt, "mine");
     weir_sequence_clear(&s);
-    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 13))) << "holding was no use of it: it goes first";
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 13)))
+        << "holding was no use of it: it goes first";
     EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 0);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).unsaved_tokens, 0);
@@ -113,16 +117,19 @@ TEST_P(Prefix, TextsComeOutMostRecentFirst)
     keep(b, nullptr);
     keep(c, "t");
     (void)take(a, "s");
-    const std::vector<std::pair<Text, std::string>> expected = { { a, "s" }, { c, "t" }, { b, WEIR_PREFIX_NO_SALT } };
+    const std::vector<std::pair<Text, std::string>> expected = { { a, "s" },
+                                                                 { c, "t" },
+                                                                 { b, WEIR_PREFIX_NO_SALT } };
     weir_prefix_cursor                              cursor = {};
     weir_sequence                                   s = sequence({});
-    char                                            salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
+    char salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
     for (const auto &one : expected) {
         ASSERT_TRUE(weir_prefix_next(prefix_, &cursor, &s, salt, name));
         EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), one.first);
         EXPECT_EQ(salt, one.second);
         EXPECT_STREQ(name, "");
-        EXPECT_EQ(weir_prefix_take(prefix_, &s, salt, s.n_tokens).n_rows, (int32_t)one.first.size()) << "a salt that came out goes in";
+        EXPECT_EQ(weir_prefix_take(prefix_, &s, salt, s.n_tokens).n_rows, (int32_t)one.first.size())
+            << "a salt that came out goes in";
         weir_sequence_clear(&s);
     }
     EXPECT_FALSE(weir_prefix_next(prefix_, &cursor, &s, salt, name));
@@ -180,7 +187,9 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 4)));
     sound();
     std::vector<float *> lent;
-    for (float *state = weir_prefix_lend(prefix_); state != nullptr; state = weir_prefix_lend(prefix_)) lent.push_back(state);
+    for (float *state = weir_prefix_lend(prefix_); state != nullptr;
+         state = weir_prefix_lend(prefix_))
+        lent.push_back(state);
     EXPECT_EQ(lent.size(), 2u) << "two are pinned";
     for (float *const state : lent) memset(state, 0, state_bytes);
     uint64_t value;

@@ -35,7 +35,8 @@ struct Disk {
 };
 Disk disk;
 
-ssize_t limited(const struct iovec *pieces, int n, ssize_t (*real)(int, const struct iovec *, int, off_t), int fd, off_t at)
+ssize_t limited(const struct iovec *pieces, int                             n,
+                ssize_t (*real)(int, const struct iovec *, int, off_t), int fd, off_t at)
 {
     if (disk.error != 0 && disk.good_bytes <= 0) {
         errno = disk.error;
@@ -54,12 +55,14 @@ ssize_t limited(const struct iovec *pieces, int n, ssize_t (*real)(int, const st
 /* The process's calls come here first. */
 extern "C" ssize_t preadv(int fd, const struct iovec *pieces, int n, off_t at)
 {
-    static const auto real = reinterpret_cast<ssize_t (*)(int, const struct iovec *, int, off_t)>(dlsym(RTLD_NEXT, "preadv"));
+    static const auto real = reinterpret_cast<ssize_t (*)(int, const struct iovec *, int, off_t)>(
+        dlsym(RTLD_NEXT, "preadv"));
     return limited(pieces, n, real, fd, at);
 }
 extern "C" ssize_t pwritev(int fd, const struct iovec *pieces, int n, off_t at)
 {
-    static const auto real = reinterpret_cast<ssize_t (*)(int, const struct iovec *, int, off_t)>(dlsym(RTLD_NEXT, "pwritev"));
+    static const auto real = reinterpret_cast<ssize_t (*)(int, const struct iovec *, int, off_t)>(
+        dlsym(RTLD_NEXT, "pwritev"));
     return limited(pieces, n, real, fd, at);
 }
 extern "C" int fsync(int fd)
@@ -80,7 +83,10 @@ std::string slurp(const std::string &path)
     return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
-void spill(const std::string &path, const std::string &bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+void spill(const std::string &path, const std::string &bytes)
+{
+    std::ofstream(path, std::ios::binary) << bytes;
+}
 
 class SessionFile : public ::testing::Test {
   protected:
@@ -115,15 +121,17 @@ struct Lender {
     int                 n_left = INT32_MAX;
     std::vector<char>   memory = std::vector<char>(weir_session_copy_bytes(&spec));
     weir_session_source source = { page, state, this, memory.data() };
-    static weir_status  page(void *user, void *bytes, int64_t block, int64_t head, weir_error *error)
+    static weir_status page(void *user, void *bytes, int64_t block, int64_t head, weir_error *error)
     {
         Lender *const self = static_cast<Lender *>(user);
         if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
         EXPECT_EQ((uintptr_t)bytes % WEIR_SPILL_ALIGNMENT, 0u);
-        memcpy(bytes, self->text->table[(size_t)(head * self->text->stride + block)], page_of((size_t)head, (size_t)block));
+        memcpy(bytes, self->text->table[(size_t)(head * self->text->stride + block)],
+               page_of((size_t)head, (size_t)block));
         return WEIR_OK;
     }
-    static weir_status state(void *user, void *bytes, int32_t index, size_t at, size_t n, weir_error *error)
+    static weir_status state(void *user, void *bytes, int32_t index, size_t at, size_t n,
+                             weir_error *error)
     {
         Lender *const self = static_cast<Lender *>(user);
         if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
@@ -161,7 +169,9 @@ class SessionFiles : public SessionFile, public ::testing::WithParamInterface<Fi
     static Text text(int32_t n_tokens, int32_t n_states, unsigned seed)
     {
         Text t(n_tokens, GetParam().is_cut && n_states > 1 ? 1 : n_states, seed);
-        if (GetParam().is_cut) t.watch({ n_tokens, 0, 1, n_tokens / 2, n_tokens < 64 ? n_tokens : 64, n_tokens < 65 ? 0 : 65 });
+        if (GetParam().is_cut)
+            t.watch({ n_tokens, 0, 1, n_tokens / 2, n_tokens < 64 ? n_tokens : 64,
+                      n_tokens < 65 ? 0 : 65 });
         if (GetParam().bits >= 0) t.shape(GetParam().bits);
         return t;
     }
@@ -177,8 +187,10 @@ class SessionFiles : public SessionFile, public ::testing::WithParamInterface<Fi
     }
 };
 INSTANTIATE_TEST_SUITE_P(Sinks, SessionFiles,
-                         ::testing::Values(FileKind{ 0, false }, FileKind{ 1, false }, FileKind{ 3, false }, FileKind{ 0, true },
-                                           FileKind{ 1, true }, FileKind{ 0, false, 0 }, FileKind{ 1, false, 8 }, FileKind{ 0, false, 4 }));
+                         ::testing::Values(FileKind{ 0, false }, FileKind{ 1, false },
+                                           FileKind{ 3, false }, FileKind{ 0, true },
+                                           FileKind{ 1, true }, FileKind{ 0, false, 0 },
+                                           FileKind{ 1, false, 8 }, FileKind{ 0, false, 4 }));
 
 TEST_P(SessionFiles, RoundTripIsTheSameBits)
 {
@@ -222,7 +234,8 @@ TEST_P(SessionFiles, EveryFlippedBitIsSeen)
         const char flipped = (char)(bytes[at] ^ (1 << at % 8));
         ASSERT_EQ(pwrite(fd, &flipped, 1, (off_t)at), 1);
         const weir_status status = read_all(path_, &error_);
-        ASSERT_TRUE(status == WEIR_EFORMAT || (status == WEIR_EUNSUPPORTED && at >= 8 && at < 12)) << at << " " << status;
+        ASSERT_TRUE(status == WEIR_EFORMAT || (status == WEIR_EUNSUPPORTED && at >= 8 && at < 12))
+            << at << " " << status;
         ASSERT_EQ(pwrite(fd, &bytes[at], 1, (off_t)at), 1);
     }
     close(fd);
@@ -237,7 +250,8 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
     const std::string whole = slurp(path_);
     std::mt19937_64   random(3);
     for (size_t at = 12; at < 700; at += 4) {
-        for (const uint64_t value : { uint64_t{ 0 }, uint64_t{ 1 }, uint64_t{ 0x7fffffff }, uint64_t{ 0xffffffff }, random() }) {
+        for (const uint64_t value : { uint64_t{ 0 }, uint64_t{ 1 }, uint64_t{ 0x7fffffff },
+                                      uint64_t{ 0xffffffff }, random() }) {
             std::string bytes = whole;
             for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
             if (bytes == whole) continue;
@@ -245,9 +259,11 @@ TEST_P(SessionFiles, SealedLiesAreSeen)
             spill(path_, bytes);
             const weir_status status = read_all(path_, &error_, nullptr, &text.identity);
             const bool        is_stamp = (at >= 24 && at < 32) || (at == 280 && value == 1) ||
-                                  (at == 668 && value == 0 && GetParam().bits > 0); /* of creation; automatic; not merged */
+                                  (at == 668 && value == 0 &&
+                                   GetParam().bits > 0); /* of creation; automatic; not merged */
             ASSERT_EQ(status == WEIR_OK, is_stamp) << at << " = " << value;
-            ASSERT_TRUE(is_stamp || status == WEIR_EFORMAT || status == WEIR_EMISMATCH) << at << " = " << value;
+            ASSERT_TRUE(is_stamp || status == WEIR_EFORMAT || status == WEIR_EMISMATCH)
+                << at << " = " << value;
         }
     }
 }
@@ -257,7 +273,10 @@ TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
     Text text = SessionFiles::text(70, 2, 1);
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
-    EXPECT_EQ(bytes[8], GetParam().bits >= 0 ? 4 : GetParam().is_cut ? 3 : GetParam().n_sinks > 0 ? 2 : 1);
+    EXPECT_EQ(bytes[8], GetParam().bits >= 0     ? 4
+                        : GetParam().is_cut      ? 3
+                        : GetParam().n_sinks > 0 ? 2
+                                                 : 1);
     bytes[8] = 9;
     spill(path_, bytes);
     EXPECT_EQ(read_all(path_, &error_), WEIR_EUNSUPPORTED);
@@ -301,21 +320,24 @@ TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
     const auto   lie = [&](size_t entry, size_t at, uint32_t value) {
         std::string bytes = whole;
         for (size_t i = 0; i < 4; i++) bytes[at + i] = (char)(value >> (8 * i));
-        const size_t        offset = number(entry + 8), size = (number(entry + 16) + 4095) / 4096 * 4096;
+        const size_t offset = number(entry + 8), size = (number(entry + 16) + 4095) / 4096 * 4096;
         const XXH128_hash_t hash = XXH3_128bits(bytes.data() + offset, size);
         for (size_t i = 0; i < 8; i++)
-            bytes[entry + 24 + i] = (char)(hash.low64 >> (8 * i)), bytes[entry + 32 + i] = (char)(hash.high64 >> (8 * i));
+            bytes[entry + 24 + i] = (char)(hash.low64 >> (8 * i)),
+                               bytes[entry + 32 + i] = (char)(hash.high64 >> (8 * i));
         seal(&bytes);
         spill(path_, bytes);
         return read_all(path_, &error_);
     };
     EXPECT_EQ(lie(544, rows, 70), WEIR_OK) << error_.text;
-    for (const uint32_t value : { 71u, 0xffffffffu, 0x80000000u, 1u }) EXPECT_EQ(lie(544, rows, value), WEIR_EFORMAT) << value;
+    for (const uint32_t value : { 71u, 0xffffffffu, 0x80000000u, 1u })
+        EXPECT_EQ(lie(544, rows, value), WEIR_EFORMAT) << value;
     EXPECT_EQ(lie(544, rows + 8, 0), WEIR_EFORMAT) << "a page fewer than the file holds";
     for (const size_t at : { size_t{ 16 }, size_t{ 28 }, size_t{ 32 }, size_t{ 36 } })
         for (const uint32_t value : { 0u, 4097u, 0x7fffffffu, 0xffffffffu }) {
             const weir_status status = lie(584, policy + at, value);
-            EXPECT_TRUE(status == WEIR_EFORMAT || (at == 36 && value == 0)) << at << " = " << value << ": " << status;
+            EXPECT_TRUE(status == WEIR_EFORMAT || (at == 36 && value == 0))
+                << at << " = " << value << ": " << status;
         }
 }
 
@@ -336,7 +358,8 @@ TEST_F(SessionFile, WhatDiffersIsNamed)
         { [](weir_session_identity *id) { id->state_bytes += 4; }, "bytes per state" },
         { [](weir_session_identity *id) { id->n_sinks = 1; }, "kv.wide_sinks" },
         { [](weir_session_identity *id) { strcpy(id->sink_format, "f16"); }, "kv.wide_sinks" },
-        { [](weir_session_identity *id) { id->sink_block_bytes = 77; }, "bytes per 64 wide tokens" },
+        { [](weir_session_identity *id) { id->sink_block_bytes = 77; },
+          "bytes per 64 wide tokens" },
     };
     for (const auto &test : cases) {
         weir_session_identity own = text.identity;
@@ -377,7 +400,9 @@ TEST_F(SessionFile, AFullDiskIsFoundBeforeAnythingIsWritten)
         (void)signal(SIGXFSZ, SIG_IGN);
         weir_error error = {};
         if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
-        _exit(text.write(path_, &error) == WEIR_EIO && strstr(error.text, "reserve") != nullptr ? 0 : 1);
+        _exit(text.write(path_, &error) == WEIR_EIO && strstr(error.text, "reserve") != nullptr
+                  ? 0
+                  : 1);
     }
     int how = 0;
     ASSERT_EQ(waitpid(child, &how, 0), child);
@@ -420,7 +445,8 @@ TEST_F(SessionFile, AKilledWriterLeavesTheOldOrTheNewFile)
         if (child == 0) {
             weir_error error = {};
             for (;;)
-                if (two.write(path_, &error) != WEIR_OK || one.write(path_, &error) != WEIR_OK) _exit(1);
+                if (two.write(path_, &error) != WEIR_OK || one.write(path_, &error) != WEIR_OK)
+                    _exit(1);
         }
         usleep(random() % 20000);
         ASSERT_EQ(kill(child, SIGKILL), 0);

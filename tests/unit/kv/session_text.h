@@ -12,9 +12,14 @@
 namespace session_text {
 
 /* Layers of different formats: pages of three sizes. */
-const weir_kv_pair  formats[] = { { WEIR_KV_F16, WEIR_KV_F16 }, { WEIR_KV_INT8, WEIR_KV_F16 }, { WEIR_KV_F32, WEIR_KV_F32 } };
+const weir_kv_pair  formats[] = { { WEIR_KV_F16, WEIR_KV_F16 },
+                                  { WEIR_KV_INT8, WEIR_KV_F16 },
+                                  { WEIR_KV_F32, WEIR_KV_F32 } };
 inline weir_kv_spec spec = { 3, 2, 8, 8, formats, 0, 4096, 0, nullptr, {}, 0, false, false, 0 };
-inline size_t page_of(size_t head, size_t block) { return weir_kv_page_bytes_at(&spec, (int64_t)head / spec.n_kv_heads, (int64_t)block); }
+inline size_t       page_of(size_t head, size_t block)
+{
+    return weir_kv_page_bytes_at(&spec, (int64_t)head / spec.n_kv_heads, (int64_t)block);
+}
 
 /* A text with its memory, filled from a seed. */
 struct Text {
@@ -61,16 +66,21 @@ struct Text {
         cut.state_bytes = state.size();
         if (!marks.empty()) marks.back().at = n;
     }
-    int64_t pages_of(size_t head) const { return head_rows.empty() ? ((int64_t)tokens.size() + 63) / 64 : (head_rows[head] + 63) / 64; }
+    int64_t pages_of(size_t head) const
+    {
+        return head_rows.empty() ? ((int64_t)tokens.size() + 63) / 64 : (head_rows[head] + 63) / 64;
+    }
     Text(int32_t n_tokens, int32_t n_states, unsigned seed)
     {
         std::mt19937 random(seed);
         identity.model[0] = 0x1234, identity.tokenizer[1] = 0x5678;
         strcpy(identity.format, "f16");
         strcpy(identity.policy, "full:0");
-        identity.n_layers = 3, identity.n_kv_heads = 2, identity.key_dim = 8, identity.value_dim = 8;
+        identity.n_layers = 3, identity.n_kv_heads = 2, identity.key_dim = 8,
+        identity.value_dim = 8;
         identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
-        identity.n_sinks = spec.sinks.n_pages, identity.sink_block_bytes = (int64_t)weir_kv_sink_block_bytes(&spec);
+        identity.n_sinks = spec.sinks.n_pages,
+        identity.sink_block_bytes = (int64_t)weir_kv_sink_block_bytes(&spec);
         if (identity.n_sinks > 0) strcpy(identity.sink_format, "f32/f16");
         identity.state_bytes = n_states > 0 ? 516 : 0;
         for (int i = 0; i < n_tokens; i++) tokens.push_back((int32_t)(random() % 1000));
@@ -87,9 +97,11 @@ struct Text {
             states.emplace_back(129);
             for (float &value : states.back()) value = (float)random();
         }
-        for (int i = 0; i < n_states; i++) marks.push_back({ (i + 1) * n_tokens / n_states, states[(size_t)i].data() });
+        for (int i = 0; i < n_states; i++)
+            marks.push_back({ (i + 1) * n_tokens / n_states, states[(size_t)i].data() });
     }
-    weir_status write(const std::string &path, weir_error *error, const weir_session_source *source = nullptr) const
+    weir_status write(const std::string &path, weir_error *error,
+                      const weir_session_source *source = nullptr) const
     {
         const weir_session_text text = { tokens.data(),
                                          n_kept(),
@@ -105,7 +117,8 @@ struct Text {
                                          false,
                                          form };
         size_t                  bytes = 0;
-        const weir_status       status = weir_session_write(path.c_str(), &identity, &text, &bytes, error);
+        const weir_status       status =
+            weir_session_write(path.c_str(), &identity, &text, &bytes, error);
         if (status == WEIR_OK) {
             EXPECT_EQ(bytes, std::filesystem::file_size(path));
             EXPECT_EQ(bytes, weir_session_file_bytes(&identity, &text));
@@ -126,13 +139,16 @@ inline weir_status read_all(const std::string &path, weir_error *error, const Te
     }
     const weir_session_header *const header = weir_session_header_of(reader);
     const weir_session_identity     &id = header->identity;
-    const size_t                     heads = (size_t)(id.n_layers * id.n_kv_heads), blocks = ((size_t)header->n_tokens + 63) / 64;
-    std::vector<int32_t>             tokens((size_t)(header->n_tokens + header->form.n_rest)), places(WEIR_SESSION_STATES);
-    std::vector<std::vector<char>>   pages;
-    std::vector<std::vector<float>>  states((size_t)header->n_states, std::vector<float>(weir_session_state_bytes(header) / 4 + 1));
-    std::vector<void *>              table;
-    std::vector<float *>             into;
-    char                             salt[WEIR_PREFIX_SALT + 1] = "";
+    const size_t                     heads = (size_t)(id.n_layers * id.n_kv_heads),
+                 blocks = ((size_t)header->n_tokens + 63) / 64;
+    std::vector<int32_t> tokens((size_t)(header->n_tokens + header->form.n_rest)),
+        places(WEIR_SESSION_STATES);
+    std::vector<std::vector<char>>  pages;
+    std::vector<std::vector<float>> states(
+        (size_t)header->n_states, std::vector<float>(weir_session_state_bytes(header) / 4 + 1));
+    std::vector<void *>  table;
+    std::vector<float *> into;
+    char                 salt[WEIR_PREFIX_SALT + 1] = "";
     for (size_t i = 0; i < heads * blocks; i++) pages.emplace_back(page_of(i / blocks, i % blocks));
     for (auto &page : pages) table.push_back(page.data());
     for (auto &state : states) into.push_back(state.data());
@@ -144,31 +160,38 @@ inline weir_status read_all(const std::string &path, weir_error *error, const Te
     std::vector<int32_t> head_rows(heads);
     std::vector<char>    policy(header->policy_bytes + 1), open(header->open_bytes);
     weir_session_cut     cut = {};
-    if (status == WEIR_OK && !header->is_cut) status = weir_session_read_pages(reader, table.data(), (int64_t)blocks, &spec, error);
+    if (status == WEIR_OK && !header->is_cut)
+        status = weir_session_read_pages(reader, table.data(), (int64_t)blocks, &spec, error);
     if (status == WEIR_OK && header->is_cut) {
         status = weir_session_read_rows(reader, head_rows.data(), &spec, error);
-        if (status == WEIR_OK) status = weir_session_read_policy(reader, &cut, policy.data(), error);
+        if (status == WEIR_OK)
+            status = weir_session_read_policy(reader, &cut, policy.data(), error);
         if (status == WEIR_OK) status = weir_session_read_open(reader, open.data(), error);
-        if (status == WEIR_OK) status = weir_session_read_cut_pages(reader, table.data(), (int64_t)blocks, head_rows.data(), &spec, error);
+        if (status == WEIR_OK)
+            status = weir_session_read_cut_pages(reader, table.data(), (int64_t)blocks,
+                                                 head_rows.data(), &spec, error);
     }
     if (status == WEIR_OK && text != nullptr) {
         EXPECT_EQ(tokens, text->tokens);
         EXPECT_EQ(text->salt, salt);
         for (size_t i = 0; i < states.size(); i++) {
             EXPECT_EQ(places[i], text->marks[i].at);
-            EXPECT_EQ(0, memcmp(states[i].data(), text->states[i].data(), weir_session_state_bytes(header)));
+            EXPECT_EQ(0, memcmp(states[i].data(), text->states[i].data(),
+                                weir_session_state_bytes(header)));
         }
         EXPECT_EQ(header->is_cut, !text->head_rows.empty());
         EXPECT_EQ(header->form.is_merged, text->form.is_merged);
         EXPECT_EQ(header->form.state_bits, text->form.state_bits);
         for (size_t i = 0; i < pages.size(); i++)
-            if ((int64_t)(i % blocks) < text->pages_of(i / blocks)) EXPECT_EQ(pages[i], text->pages[i]);
+            if ((int64_t)(i % blocks) < text->pages_of(i / blocks))
+                EXPECT_EQ(pages[i], text->pages[i]);
         if (header->is_cut) {
             EXPECT_EQ(head_rows, text->head_rows);
             EXPECT_EQ(open, text->open);
             EXPECT_EQ(memcmp(&cut.past, &text->cut.past, sizeof cut.past), 0);
             EXPECT_STREQ(cut.policy, text->cut.policy);
-            EXPECT_EQ(std::string((const char *)cut.state, cut.state_bytes), std::string(text->state.data(), text->state.size()));
+            EXPECT_EQ(std::string((const char *)cut.state, cut.state_bytes),
+                      std::string(text->state.data(), text->state.size()));
             EXPECT_STREQ(id.policy, "h2o:64");
         }
     }

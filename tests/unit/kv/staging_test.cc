@@ -16,7 +16,8 @@
 
 namespace {
 
-constexpr int          layers = 3, kv_heads = 2, heads = layers * kv_heads, max_rows = 5 * WEIR_ATTENTION_SPLIT;
+constexpr int layers = 3, kv_heads = 2, heads = layers * kv_heads,
+              max_rows = 5 * WEIR_ATTENTION_SPLIT;
 constexpr weir_kv_pair wide = { WEIR_KV_F32, WEIR_KV_F32 }, q8 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 };
 
 std::atomic<int>  reads_until_failure{ -1 };
@@ -36,19 +37,35 @@ ssize_t           faulty_read(int fd, void *bytes, size_t n, off_t at)
 class Staging : public ::testing::Test {
   protected:
     /* host_blocks: of disk_blocks, on the host below a device whose memory the host cannot touch; -1: there is none. */
-    void open(int64_t memory_blocks, int64_t disk_blocks, const std::vector<int32_t> &windows = { 0, 0, 0 }, int64_t dim = 64,
+    void open(int64_t memory_blocks, int64_t disk_blocks,
+              const std::vector<int32_t> &windows = { 0, 0, 0 }, int64_t dim = 64,
               int64_t host_blocks = -1)
     {
         const size_t caps[WEIR_TIER_COUNT] = {};
         char         why[320];
-        if (host_blocks >= 0) ASSERT_EQ(weir_device_open(&device_, "checked", why, sizeof why, &error_), WEIR_OK) << error_.text;
+        if (host_blocks >= 0)
+            ASSERT_EQ(weir_device_open(&device_, "checked", why, sizeof why, &error_), WEIR_OK)
+                << error_.text;
         folder_ = ::testing::TempDir() + "/staging." + std::to_string(getpid());
         std::filesystem::create_directories(folder_);
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
         weir_ledger_use_device(ledger_, device_);
-        const int64_t on_host = std::max<int64_t>(host_blocks, 0), pages = (memory_blocks + disk_blocks) * heads;
-        spec_ = { layers,          kv_heads, dim, dim,   formats_,           pages,          max_rows, (disk_blocks - on_host) * heads,
-                  folder_.c_str(), {},       0,   false, device_ != nullptr, on_host * heads };
+        const int64_t on_host = std::max<int64_t>(host_blocks, 0),
+                      pages = (memory_blocks + disk_blocks) * heads;
+        spec_ = { layers,
+                  kv_heads,
+                  dim,
+                  dim,
+                  formats_,
+                  pages,
+                  max_rows,
+                  (disk_blocks - on_host) * heads,
+                  folder_.c_str(),
+                  {},
+                  0,
+                  false,
+                  device_ != nullptr,
+                  on_host * heads };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
         fails_once = false;
@@ -57,12 +74,18 @@ class Staging : public ::testing::Test {
         windows_ = windows;
         const weir_kv_staging_limits limits = { 3, windows_.data() };
         const size_t                 before = total();
-        ASSERT_EQ(weir_kv_staging_open(&staging_, &spec_, &limits, ledger_, &error_), WEIR_OK) << error_.text;
-        EXPECT_EQ(total() - before, weir_kv_staging_bytes(&spec_, 3) + weir_kv_staging_near_bytes(&spec_));
+        ASSERT_EQ(weir_kv_staging_open(&staging_, &spec_, &limits, ledger_, &error_), WEIR_OK)
+            << error_.text;
+        EXPECT_EQ(total() - before,
+                  weir_kv_staging_bytes(&spec_, 3) + weir_kv_staging_near_bytes(&spec_));
     }
-    size_t total() const { return weir_ledger_total(ledger_, WEIR_TIER_HOST) + weir_ledger_total(ledger_, WEIR_TIER_DEVICE); }
-    void   TearDown() override { close(); }
-    void   close()
+    size_t total() const
+    {
+        return weir_ledger_total(ledger_, WEIR_TIER_HOST) +
+               weir_ledger_total(ledger_, WEIR_TIER_DEVICE);
+    }
+    void TearDown() override { close(); }
+    void close()
     {
         for (weir_kv_table &t : tables_) weir_kv_table_close(&t, store_);
         weir_kv_staging_close(staging_);
@@ -77,49 +100,65 @@ class Staging : public ::testing::Test {
         device_ = nullptr;
         std::filesystem::remove_all(folder_);
     }
-    static char tag(size_t text, int h, int64_t block) { return (char)(1 + (text * 41 + (size_t)h * 13 + (size_t)block * 7) % 120); }
+    static char tag(size_t text, int h, int64_t block)
+    {
+        return (char)(1 + (text * 41 + (size_t)h * 13 + (size_t)block * 7) % 120);
+    }
     /* A text whose blocks go to disk where `cold` says so. */
     template <class Cold> void add(int64_t rows, const Cold &cold)
     {
         weir_kv_table t = {};
         ASSERT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK) << error_.text;
         for (int64_t block = 0; block * 64 < rows; block++) {
-            ASSERT_EQ(weir_kv_reserve(&t, store_, std::min<int64_t>(rows - block * 64, 64)), WEIR_OK) << "block " << block;
+            ASSERT_EQ(weir_kv_reserve(&t, store_, std::min<int64_t>(rows - block * 64, 64)),
+                      WEIR_OK)
+                << "block " << block;
             for (int h = 0; h < heads; h++) {
-                const std::vector<char> bytes(weir_kv_page_bytes(&spec_, h / kv_heads), tag(tables_.size(), h, block));
-                weir_ledger_copy(ledger_, t.pages[h * t.capacity + block], bytes.data(), bytes.size());
+                const std::vector<char> bytes(weir_kv_page_bytes(&spec_, h / kv_heads),
+                                              tag(tables_.size(), h, block));
+                weir_ledger_copy(ledger_, t.pages[h * t.capacity + block], bytes.data(),
+                                 bytes.size());
             }
             weir_kv_commit(&t, std::min<int64_t>(rows - block * 64, 64));
-            if (cold(block)) ASSERT_EQ(weir_kv_demote(store_, (void *const *)t.pages + block, t.capacity, &error_), WEIR_OK) << error_.text;
+            if (cold(block))
+                ASSERT_EQ(
+                    weir_kv_demote(store_, (void *const *)t.pages + block, t.capacity, &error_),
+                    WEIR_OK)
+                    << error_.text;
         }
         tables_.push_back(t);
     }
     void view(int32_t i, size_t text, int32_t n_rows, bool is_reread = false)
     {
         const weir_kv_table &t = tables_[text];
-        weir_kv_staging_views(staging_)[i] = { (void *const *)t.pages, t.capacity, (int32_t)t.n_rows - n_rows, n_rows, is_reread };
+        weir_kv_staging_views(staging_)[i] = { (void *const *)t.pages, t.capacity,
+                                               (int32_t)t.n_rows - n_rows, n_rows, is_reread };
     }
     /* Walks a segment of a layer as attention does; returns the number of ranges. `zeros`: what could not be read is. */
     int walk(int64_t layer, int32_t segment, size_t text, bool zeros = false)
     {
         const weir_kv_view &v = weir_kv_staging_views(staging_)[segment];
-        const int32_t       window = windows_[(size_t)layer], seen = window > 0 && v.n_past >= window ? v.n_past - window + 1 : 0;
-        int32_t             split = 0;
-        int                 n = 0;
+        const int32_t       window = windows_[(size_t)layer],
+                      seen = window > 0 && v.n_past >= window ? v.n_past - window + 1 : 0;
+        int32_t split = 0;
+        int     n = 0;
         for (bool is_last = false; !is_last; n++) {
             weir_kv_range_pages range;
             weir_kv_staging_take(staging_, layer, segment, &range);
             EXPECT_EQ(range.first_split, split);
             EXPECT_GT(range.end_split, split);
             const int64_t first = std::max<int64_t>(range.first_split * 16, seen / 64),
-                          end = std::min<int64_t>(range.end_split * 16, (v.n_past + v.n_rows + 63) / 64);
+                          end = std::min<int64_t>(range.end_split * 16,
+                                                  (v.n_past + v.n_rows + 63) / 64);
             for (int64_t block = first; block < end; block++)
                 for (int h = 0; h < kv_heads; h++) {
                     std::vector<char> page(weir_kv_page_bytes(&spec_, layer));
                     const size_t      bytes = page.size();
-                    weir_ledger_copy(ledger_, page.data(), range.pages[h * range.stride + block], bytes);
+                    weir_ledger_copy(ledger_, page.data(), range.pages[h * range.stride + block],
+                                     bytes);
                     const char want = tag(text, (int)layer * kv_heads + h, block);
-                    const bool right = page[0] == want && page[bytes / 2] == want && page[bytes - 1] == want;
+                    const bool right =
+                        page[0] == want && page[bytes / 2] == want && page[bytes - 1] == want;
                     EXPECT_TRUE(right || (zeros && page[0] == 0 && page[bytes - 1] == 0))
                         << "layer " << layer << " block " << block << " head " << h;
                 }
@@ -162,7 +201,8 @@ INSTANTIATE_TEST_SUITE_P(HostBlocks, StagingBelow, ::testing::Values(-1, 0, 40, 
 TEST_P(StagingBelow, HandsOutWhatWasWritten)
 {
     const bool has_device = GetParam() >= 0;
-    open(120, 200, { 0, 0, 0 }, has_device ? 256 : 64, GetParam()); /* a device's buffers are larger */
+    open(120, 200, { 0, 0, 0 }, has_device ? 256 : 64,
+         GetParam()); /* a device's buffers are larger */
     add(max_rows - 5, [](int64_t block) { return block > 0 && block < 76; });
     add(2000, [](int64_t block) { return block % 2 == 1 && block < 30; });
     add(700, [](int64_t) { return false; });
@@ -175,7 +215,10 @@ TEST_P(StagingBelow, HandsOutWhatWasWritten)
             ASSERT_TRUE(weir_kv_staging_is_cold(staging_, layer, 0));
             ASSERT_FALSE(weir_kv_staging_is_cold(staging_, layer, 1));
             const int n = walk(layer, 0, 0);
-            EXPECT_GE(n, layer != 1 ? 3 : has_device ? 1 : 2) << "buffers hold fewer blocks than that";
+            EXPECT_GE(n, layer != 1   ? 3
+                         : has_device ? 1
+                                      : 2)
+                << "buffers hold fewer blocks than that";
             (void)walk(layer, 2, 1);
         }
         weir_kv_staging_end(staging_);
@@ -203,7 +246,8 @@ TEST_F(Staging, WhatIsReadAgainComesTwice)
         }
         return weir_kv_residency_of(store_).bytes_read - before;
     };
-    const int64_t once = steps(false, false), page = (int64_t)(kv_heads * weir_kv_page_room(&spec_, 0));
+    const int64_t once = steps(false, false),
+                  page = (int64_t)(kv_heads * weir_kv_page_room(&spec_, 0));
     EXPECT_EQ(steps(true, false) - once, int64_t{ 3 * 2 * 77 } * page);
     EXPECT_EQ(steps(false, true) - once, int64_t{ 3 * 2 * 29 } * page);
     EXPECT_EQ(steps(true, true) - once, int64_t{ 3 * 2 * (77 + 29) } * page);
@@ -239,7 +283,8 @@ TEST_F(Staging, WindowsReadWhatTheySee)
     ASSERT_TRUE(weir_kv_staging_is_cold(staging_, 2, 0));
     (void)walk(2, 0, 0);
     weir_kv_staging_end(staging_);
-    const int64_t read = weir_kv_residency_of(store_).bytes_read, page = (int64_t)(kv_heads * weir_kv_page_room(&spec_, 0));
+    const int64_t read = weir_kv_residency_of(store_).bytes_read,
+                  page = (int64_t)(kv_heads * weir_kv_page_room(&spec_, 0));
     const int64_t seen = (max_rows - 1 - 1500 + 1) / 64;
     EXPECT_EQ(read, (75 + 76 - seen) * page);
 }
@@ -260,7 +305,8 @@ TEST_F(Staging, AReadThatFailsFailsItsSegment)
             for (int32_t i = 0; i < 2; i++) (void)walk(layer, i, (size_t)i, true);
         weir_kv_staging_end(staging_);
         reads_until_failure = -1;
-        EXPECT_TRUE(weir_kv_staging_failed(staging_, 0, &why) || weir_kv_staging_failed(staging_, 1, &why));
+        EXPECT_TRUE(weir_kv_staging_failed(staging_, 0, &why) ||
+                    weir_kv_staging_failed(staging_, 1, &why));
         EXPECT_NE(strstr(why, "cannot read KV pages back"), nullptr) << why;
     }
     EXPECT_TRUE(weir_kv_is_lost(store_, tables_[0].pages[1]));
@@ -287,7 +333,8 @@ TEST_F(Staging, AnyReadThatFailsIsTold)
         for (int64_t layer = 0; layer < layers; layer++)
             for (int32_t i = 0; i < 4; i++) (void)walk(layer, i % 2, (size_t)(i % 2), true);
         weir_kv_staging_end(staging_);
-        const bool failed[2] = { weir_kv_staging_failed(staging_, 0, &why), weir_kv_staging_failed(staging_, 1, &why) };
+        const bool failed[2] = { weir_kv_staging_failed(staging_, 0, &why),
+                                 weir_kv_staging_failed(staging_, 1, &why) };
         if (reads_until_failure >= 0) {
             EXPECT_FALSE(failed[0] || failed[1]) << "nothing failed";
             break;

@@ -16,15 +16,26 @@ class Store : public ::testing::Test {
     using Formats = std::vector<weir_kv_pair>;
     static constexpr weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 };
 
-    void open(int64_t n_pages, int64_t max_rows = 640, const Formats &formats = { f16, f16 }, int64_t dim = 8, weir_kv_sinks sinks = {},
-              int64_t n_sink_pages = 0)
+    void open(int64_t n_pages, int64_t max_rows = 640, const Formats &formats = { f16, f16 },
+              int64_t dim = 8, weir_kv_sinks sinks = {}, int64_t n_sink_pages = 0)
     {
         formats_ = formats;
         const size_t caps[WEIR_TIER_COUNT] = {};
         ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
-        spec_ = {
-            (int64_t)formats.size(), 3, dim, dim, formats_.data(), n_pages, max_rows, 0, nullptr, sinks, n_sink_pages, false, false, 0
-        };
+        spec_ = { (int64_t)formats.size(),
+                  3,
+                  dim,
+                  dim,
+                  formats_.data(),
+                  n_pages,
+                  max_rows,
+                  0,
+                  nullptr,
+                  sinks,
+                  n_sink_pages,
+                  false,
+                  false,
+                  0 };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
     void TearDown() override
@@ -33,7 +44,10 @@ class Store : public ::testing::Test {
         EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
         weir_ledger_close(ledger_);
     }
-    weir_status   reserve_to(weir_kv_table &t, int64_t rows) { return weir_kv_reserve(&t, store_, rows - t.n_rows); }
+    weir_status reserve_to(weir_kv_table &t, int64_t rows)
+    {
+        return weir_kv_reserve(&t, store_, rows - t.n_rows);
+    }
     static void   commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
     weir_kv_table table()
     {
@@ -51,7 +65,8 @@ class Store : public ::testing::Test {
 TEST_F(Store, ChargesThePoolOnceAndGivesPagesBack)
 {
     open(60);
-    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 60 * weir_kv_page_bytes(&spec_, 0));
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
+              60 * weir_kv_page_bytes(&spec_, 0));
     weir_kv_table t = table();
     ASSERT_EQ(reserve_to(t, 65), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 2 * 6);
@@ -79,7 +94,8 @@ TEST_F(Store, SharesAndCopiesOnWrite)
     open(60);
     weir_kv_table a = table(), b = table();
     ASSERT_EQ(reserve_to(a, 100), WEIR_OK);
-    for (int h = 0; h < 6; h++) memset(a.pages[h * a.capacity + 1], 'a' + h, weir_kv_page_bytes(&spec_, 0));
+    for (int h = 0; h < 6; h++)
+        memset(a.pages[h * a.capacity + 1], 'a' + h, weir_kv_page_bytes(&spec_, 0));
     commit_to(a, 100);
     weir_kv_share(&b, &a, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 12);
@@ -89,7 +105,9 @@ TEST_F(Store, SharesAndCopiesOnWrite)
     EXPECT_EQ(a.pages[0], b.pages[0]) << "the full page stays shared";
     for (int h = 0; h < 6; h++) {
         EXPECT_NE(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1]);
-        EXPECT_EQ(memcmp(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1], weir_kv_page_bytes(&spec_, 0)), 0);
+        EXPECT_EQ(memcmp(a.pages[h * a.capacity + 1], b.pages[h * a.capacity + 1],
+                         weir_kv_page_bytes(&spec_, 0)),
+                  0);
     }
     ASSERT_EQ(reserve_to(a, 101), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 60 - 18) << "a holds its last page alone by now";
@@ -108,17 +126,23 @@ TEST_F(Store, RecycledPagesAreZero)
     weir_kv_truncate(&t, store_, 0);
     ASSERT_EQ(reserve_to(t, 1), WEIR_OK);
     const std::vector<char> zero(weir_kv_page_bytes(&spec_, 0));
-    for (int h = 0; h < 6; h++) EXPECT_EQ(memcmp(t.pages[h * t.capacity], zero.data(), zero.size()), 0);
+    for (int h = 0; h < 6; h++)
+        EXPECT_EQ(memcmp(t.pages[h * t.capacity], zero.data(), zero.size()), 0);
     weir_kv_table_close(&t, store_);
 }
 
 /* Every page of every layer is its own memory, of the size of its layer, in one pool. */
 TEST_F(Store, LayersMayDifferInTheirFormats)
 {
-    const Formats formats = { f16, { WEIR_KV_Q8_0, WEIR_KV_TURBO4 }, { WEIR_KV_Q8_0, WEIR_KV_TURBO4 }, f16, { WEIR_KV_F16, WEIR_KV_Q4_0 } };
+    const Formats formats = { f16,
+                              { WEIR_KV_Q8_0, WEIR_KV_TURBO4 },
+                              { WEIR_KV_Q8_0, WEIR_KV_TURBO4 },
+                              f16,
+                              { WEIR_KV_F16, WEIR_KV_Q4_0 } };
     open(5 * 3 * 6, 640, formats, 64);
     size_t block = 0;
-    for (const weir_kv_pair &format : formats) block += 3 * (size_t)weir_kv_bytes(format.k, format.v, 64, 64);
+    for (const weir_kv_pair &format : formats)
+        block += 3 * (size_t)weir_kv_bytes(format.k, format.v, 64, 64);
     EXPECT_EQ(weir_kv_block_bytes(&spec_), block);
     EXPECT_EQ(weir_kv_pool_bytes(&spec_), 6 * block);
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 6 * block);
@@ -134,7 +158,8 @@ TEST_F(Store, LayersMayDifferInTheirFormats)
             for (const weir_kv_table *t : { &a, &b })
                 for (int h = 0; h < 15; h++)
                     for (int64_t p = 0; p < t->n_pages; p++)
-                        use((char *)t->pages[h * t->capacity + p], weir_kv_page_bytes(&spec_, h / 3), (char)(1 + tag++));
+                        use((char *)t->pages[h * t->capacity + p],
+                            weir_kv_page_bytes(&spec_, h / 3), (char)(1 + tag++));
         };
         each([](char *page, size_t bytes, char) {
             for (size_t i = 0; i < bytes; i++) ASSERT_EQ(page[i], 0);
@@ -155,7 +180,9 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
 {
     const size_t       caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
-    const weir_kv_spec spec = { 2, 3, 32, 32, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0 };
+    const weir_kv_spec spec = {
+        2, 3, 32, 32, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0
+    };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;
@@ -166,7 +193,8 @@ TEST_F(Store, OpenRowsAreOnesOwn)
 {
     open(60, 640, { { WEIR_KV_INT8, WEIR_KV_KIVI2 }, f16 }, 32);
     EXPECT_TRUE(weir_kv_is_paged(&spec_));
-    const size_t  pool = weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), open = 2 * 64 * 32 * 2;
+    const size_t pool = weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
+                 open = 2 * 64 * 32 * 2;
     weir_kv_table a = table(), b = table();
     EXPECT_EQ(weir_kv_open_rows_bytes(&spec_), 3 * open);
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), pool + 2 * 3 * open);
@@ -197,13 +225,15 @@ TEST_F(Store, SinksHaveTheirPartOfThePool)
     EXPECT_EQ(weir_kv_sink_block_bytes(&spec_), 6 * sink);
     EXPECT_EQ(weir_kv_text_room(&spec_, 1), 6 * sink);
     EXPECT_EQ(weir_kv_text_room(&spec_, 5), 12 * sink + 3 * weir_kv_block_bytes(&spec_));
-    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 18 * sink + 6 * weir_kv_block_bytes(&spec_));
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
+              18 * sink + 6 * weir_kv_block_bytes(&spec_));
     weir_kv_table a = table(), b = table();
     ASSERT_EQ(reserve_to(a, 90), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free(store_).sinks, 6);
     EXPECT_EQ(weir_kv_store_free(store_).others, 36);
     for (int h = 0; h < 6; h++)
-        for (int64_t p = 0; p < 2; p++) memset(a.pages[h * a.capacity + p], 1 + h, sink); /* under ASan: they are that large */
+        for (int64_t p = 0; p < 2; p++)
+            memset(a.pages[h * a.capacity + p], 1 + h, sink); /* under ASan: they are that large */
     commit_to(a, 90);
     weir_kv_share(&b, &a, store_);
     ASSERT_EQ(reserve_to(b, 64 * 8), WEIR_OK) << "a copy of the second sink, and all others";
@@ -231,7 +261,8 @@ INSTANTIATE_TEST_SUITE_P(Sinks, RandomStore, ::testing::Values(0, 1, 3));
 
 TEST_P(RandomStore, UseKeepsTheCount)
 {
-    open(300, 640, { f16, f16 }, 8, { { WEIR_KV_F32, WEIR_KV_F16 }, GetParam() }, GetParam() > 0 ? 90 : 0);
+    open(300, 640, { f16, f16 }, 8, { { WEIR_KV_F32, WEIR_KV_F16 }, GetParam() },
+         GetParam() > 0 ? 90 : 0);
     std::mt19937               random(1);
     std::vector<weir_kv_table> tables;
     for (int i = 0; i < 5; i++) tables.push_back(table());
@@ -244,7 +275,10 @@ TEST_P(RandomStore, UseKeepsTheCount)
             break;
         }
         case 1:
-            weir_kv_truncate(&t, store_, t.n_rows > 0 ? static_cast<int64_t>(random() % static_cast<uint32_t>(t.n_rows + 1)) : 0);
+            weir_kv_truncate(
+                &t, store_,
+                t.n_rows > 0 ? static_cast<int64_t>(random() % static_cast<uint32_t>(t.n_rows + 1))
+                             : 0);
             break;
         case 2:
             if (&t != &other) {
@@ -257,10 +291,12 @@ TEST_P(RandomStore, UseKeepsTheCount)
         std::vector<void *> held;
         for (const weir_kv_table &each : tables)
             for (int h = 0; h < 6; h++)
-                for (int64_t p = 0; p < each.n_pages; p++) held.push_back(each.pages[h * each.capacity + p]);
+                for (int64_t p = 0; p < each.n_pages; p++)
+                    held.push_back(each.pages[h * each.capacity + p]);
         std::sort(held.begin(), held.end());
         held.erase(std::unique(held.begin(), held.end()), held.end());
-        ASSERT_EQ(weir_kv_store_free_pages(store_), 300 - static_cast<int64_t>(held.size())) << "step " << step;
+        ASSERT_EQ(weir_kv_store_free_pages(store_), 300 - static_cast<int64_t>(held.size()))
+            << "step " << step;
         std::vector<void *> sinks;
         for (const weir_kv_table &each : tables)
             for (int h = 0; h < 6; h++)
@@ -268,7 +304,9 @@ TEST_P(RandomStore, UseKeepsTheCount)
                     sinks.push_back(each.pages[h * each.capacity + p]);
         std::sort(sinks.begin(), sinks.end());
         sinks.erase(std::unique(sinks.begin(), sinks.end()), sinks.end());
-        ASSERT_EQ(weir_kv_store_free(store_).sinks, spec_.n_sink_pages - static_cast<int64_t>(sinks.size())) << "step " << step;
+        ASSERT_EQ(weir_kv_store_free(store_).sinks,
+                  spec_.n_sink_pages - static_cast<int64_t>(sinks.size()))
+            << "step " << step;
     }
     for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 300);

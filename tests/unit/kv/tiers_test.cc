@@ -53,10 +53,12 @@ class Tiers : public ::testing::Test {
     void use_device()
     {
         char why[320];
-        ASSERT_EQ(weir_device_open(&device_, "checked", why, sizeof why, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_device_open(&device_, "checked", why, sizeof why, &error_), WEIR_OK)
+            << error_.text;
     }
     /* host_blocks: of disk_blocks, on the host below a device. */
-    void open(int64_t memory_blocks, int64_t disk_blocks, int64_t max_rows = 64 * 40, int32_t sinks = 0, int64_t host_blocks = 0)
+    void open(int64_t memory_blocks, int64_t disk_blocks, int64_t max_rows = 64 * 40,
+              int32_t sinks = 0, int64_t host_blocks = 0)
     {
         const size_t caps[WEIR_TIER_COUNT] = {};
         folder_ = ::testing::TempDir() + "/tiers." + std::to_string(getpid());
@@ -96,8 +98,11 @@ class Tiers : public ::testing::Test {
         EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "the file has a name";
         std::filesystem::remove_all(folder_);
     }
-    void          expect_sound() { EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text; }
-    weir_status   reserve_to(weir_kv_table &t, int64_t rows) { return weir_kv_reserve(&t, store_, rows - t.n_rows); }
+    void expect_sound() { EXPECT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text; }
+    weir_status reserve_to(weir_kv_table &t, int64_t rows)
+    {
+        return weir_kv_reserve(&t, store_, rows - t.n_rows);
+    }
     static void   commit_to(weir_kv_table &t, int64_t rows) { weir_kv_commit(&t, rows - t.n_rows); }
     weir_kv_table table()
     {
@@ -105,10 +110,16 @@ class Tiers : public ::testing::Test {
         EXPECT_EQ(weir_kv_table_open(&t, store_, &error_), WEIR_OK);
         return t;
     }
-    size_t bytes_of(int h, int64_t page = INT64_MAX) const { return weir_kv_page_bytes_at(&spec_, h / 3, page); }
+    size_t bytes_of(int h, int64_t page = INT64_MAX) const
+    {
+        return weir_kv_page_bytes_at(&spec_, h / 3, page);
+    }
     /* Every page gets bytes of its own, which tell where it belongs. */
-    static char tag(int seed, int h, int64_t page) { return (char)(1 + (seed * 37 + h * 11 + page * 5) % 120); }
-    void        write(const weir_kv_table &t, int seed, int64_t page)
+    static char tag(int seed, int h, int64_t page)
+    {
+        return (char)(1 + (seed * 37 + h * 11 + page * 5) % 120);
+    }
+    void write(const weir_kv_table &t, int seed, int64_t page)
     {
         for (int h = 0; h < heads; h++) {
             const std::vector<char> bytes(bytes_of(h, page), tag(seed, h, page));
@@ -120,9 +131,13 @@ class Tiers : public ::testing::Test {
         std::vector<char> memory(4096 + 65536);
         char *const       copy = memory.data() + (4096 - (uintptr_t)memory.data() % 4096);
         for (int h = 0; h < heads; h++) {
-            ASSERT_EQ(weir_kv_page_copy(store_, copy, t.pages[h * t.capacity + page], h, &error_), WEIR_OK) << error_.text;
-            const std::vector<char> want(bytes_of(h, page), tag(seed, h, written_as < 0 ? page : written_as));
-            ASSERT_EQ(memcmp(copy, want.data(), want.size()), 0) << "head " << h << " page " << page;
+            ASSERT_EQ(weir_kv_page_copy(store_, copy, t.pages[h * t.capacity + page], h, &error_),
+                      WEIR_OK)
+                << error_.text;
+            const std::vector<char> want(bytes_of(h, page),
+                                         tag(seed, h, written_as < 0 ? page : written_as));
+            ASSERT_EQ(memcmp(copy, want.data(), want.size()), 0)
+                << "head " << h << " page " << page;
         }
     }
     weir_status demote(const weir_kv_table &t, int64_t page)
@@ -133,7 +148,10 @@ class Tiers : public ::testing::Test {
     {
         return weir_kv_bring_back(store_, (void *const *)t.pages + page, t.capacity, &error_);
     }
-    bool               is_cold(const weir_kv_table &t, int64_t page) { return weir_kv_is_cold(store_, t.pages[page]); }
+    bool is_cold(const weir_kv_table &t, int64_t page)
+    {
+        return weir_kv_is_cold(store_, t.pages[page]);
+    }
     const weir_kv_pair formats_[2] = { f16, q8 };
     std::string        folder_;
     weir_device       *device_ = nullptr;
@@ -166,7 +184,8 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
         for (int h = 0; h < heads; h++) {
             unsigned char is_backed = 2;
             ASSERT_EQ(mincore(t.pages[h * t.capacity + p], 4096, &is_backed), 0);
-            EXPECT_EQ(is_backed & 1, p == 1 ? 0 : 1) << "the machine's memory is what the books say";
+            EXPECT_EQ(is_backed & 1, p == 1 ? 0 : 1)
+                << "the machine's memory is what the books say";
         }
     ASSERT_EQ(reserve_to(t, 4 * 64 + 1), WEIR_OK);
     write(t, 1, 4);
@@ -196,7 +215,8 @@ TEST_F(Tiers, PagesThatAreTakenAgainAreZero)
     ASSERT_EQ(reserve_to(t, 2 * 64), WEIR_OK);
     for (int h = 0; h < heads; h++)
         for (int p = 0; p < 2; p++)
-            for (size_t i = 0; i < bytes_of(h); i++) ASSERT_EQ(((char *)t.pages[h * t.capacity + p])[i], 0);
+            for (size_t i = 0; i < bytes_of(h); i++)
+                ASSERT_EQ(((char *)t.pages[h * t.capacity + p])[i], 0);
     weir_kv_table_close(&t, store_);
 }
 
@@ -288,7 +308,8 @@ TEST_F(Tiers, AFolderThatIsNotThereIsAnError)
     spec.disk_folder = "/proc/no/such";
     EXPECT_EQ(weir_kv_store_open(&store, &spec, ledger_, &error_), WEIR_EIO);
     EXPECT_NE(strstr(error_.text, "memory.disk_dir"), nullptr) << error_.text;
-    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 1 * weir_kv_block_room(&spec_));
+    EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
+              1 * weir_kv_block_room(&spec_));
 }
 
 /* The file goes with the process, however it ends. */
@@ -322,7 +343,8 @@ struct Below {
 };
 class RandomTiers : public Tiers, public ::testing::WithParamInterface<Below> {};
 INSTANTIATE_TEST_SUITE_P(Below, RandomTiers,
-                         ::testing::Values(Below{ 0, false, 0 }, Below{ 1, false, 0 }, Below{ 2, false, 0 }, Below{ 0, true, 0 },
+                         ::testing::Values(Below{ 0, false, 0 }, Below{ 1, false, 0 },
+                                           Below{ 2, false, 0 }, Below{ 0, true, 0 },
                                            Below{ 1, true, 5 }, Below{ 0, true, 12 }));
 
 TEST_P(RandomTiers, UseKeepsBytesAndCounts)
@@ -349,7 +371,9 @@ TEST_P(RandomTiers, UseKeepsBytesAndCounts)
             commit_to(t, rows);
             break;
         }
-        case 1: weir_kv_truncate(&t, store_, block >= 0 && random() % 3 == 0 ? block * 64 : t.n_rows); break;
+        case 1:
+            weir_kv_truncate(&t, store_, block >= 0 && random() % 3 == 0 ? block * 64 : t.n_rows);
+            break;
         case 2:
             if (i == k || random() % 4 != 0) break;
             weir_kv_truncate(&t, store_, 0);
@@ -365,9 +389,11 @@ TEST_P(RandomTiers, UseKeepsBytesAndCounts)
             break;
         }
         fail_writes_after = fail_reads_after = -1;
-        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_)) << error_.text << " after step " << step;
+        ASSERT_TRUE(weir_kv_store_is_sound(store_, &error_))
+            << error_.text << " after step " << step;
         for (const weir_kv_table &each : tables)
-            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each, &error_)) << error_.text << " after step " << step;
+            ASSERT_TRUE(weir_kv_table_is_sound(store_, &each, &error_))
+                << error_.text << " after step " << step;
         if (step % 10 != 0) continue;
         for (size_t n = 0; n < 4; n++)
             for (int64_t p = 0; p < tables[n].n_pages; p++) expect_page(tables[n], seeds[n][p], p);
@@ -395,7 +421,8 @@ TEST_F(Tiers, BelowADeviceTheHostComesFirst)
         commit_to(t, (p + 1) * 64);
         if (p < 4) ASSERT_EQ(demote(t, p), WEIR_OK) << error_.text;
         EXPECT_EQ(weir_kv_residency_of(store_).pages_on_host, std::min(p + 1, 2) * heads);
-        EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), (size_t)std::clamp(p - 1, 0, 2) * block);
+        EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV),
+                  (size_t)std::clamp(p - 1, 0, 2) * block);
     }
     for (int p = 0; p < 8; p++) expect_page(t, 3, p);
     EXPECT_EQ(demote(t, 4), WEIR_EFULL);
@@ -423,10 +450,12 @@ TEST_F(Tiers, ADeviceThatFailedGivesNoPages)
     ASSERT_EQ(demote(t, 1), WEIR_OK) << error_.text;
     std::vector<char> memory(2 * weir_kv_block_room(&spec_));
     char *const       copy = memory.data() + 4096 - (uintptr_t)memory.data() % 4096;
-    for (int p = 0; p < 3; p++) EXPECT_EQ(weir_kv_page_copy(store_, copy, t.pages[p], 0, &error_), WEIR_OK) << error_.text;
+    for (int p = 0; p < 3; p++)
+        EXPECT_EQ(weir_kv_page_copy(store_, copy, t.pages[p], 0, &error_), WEIR_OK) << error_.text;
     weir_device_fail(device_, "it fell off the bus");
     for (int p = 0; p < 3; p++) {
-        EXPECT_EQ(weir_kv_page_copy(store_, copy, t.pages[p], 0, &error_), WEIR_EDEVICE) << "block " << p;
+        EXPECT_EQ(weir_kv_page_copy(store_, copy, t.pages[p], 0, &error_), WEIR_EDEVICE)
+            << "block " << p;
         EXPECT_NE(strstr(error_.text, "fell off"), nullptr) << error_.text;
     }
     weir_kv_table_close(&t, store_);

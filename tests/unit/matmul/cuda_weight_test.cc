@@ -11,22 +11,25 @@
 namespace weir_test {
 namespace {
 
-const weir_dtype kQuantised[] = { WEIR_Q8_0,   WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL,
-                                  WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K, WEIR_Q6_K };
+const weir_dtype kQuantised[] = { WEIR_Q8_0, WEIR_Q4_0,   WEIR_Q4_1,   WEIR_Q5_0,
+                                  WEIR_Q5_1, WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K,
+                                  WEIR_Q3_K, WEIR_Q4_K,   WEIR_Q5_K,   WEIR_Q6_K };
 
 // A stream that plans as one of a GPU does; it has none to run on.
 struct GpuStream : Stream {
     GpuStream() { const_cast<weir_caps *>(weir_stream_caps(stream))->cuda_capability = 90; }
 };
 
-void expect_the_files_values(weir_stream *stream, weir_dtype dtype, int64_t n_out, int64_t n_in, weir_activations activations)
+void expect_the_files_values(weir_stream *stream, weir_dtype dtype, int64_t n_out, int64_t n_in,
+                             weir_activations activations)
 {
     const Weight       w(stream, dtype, n_out, n_in, (uint32_t)(n_out + n_in), activations);
     std::vector<float> values((size_t)(n_out * n_in));
     ASSERT_EQ(w.weight.layout, WEIR_LAYOUT_CUDA);
     ASSERT_EQ(weir_dequantise(values.data(), w.rows().data, dtype, n_out * n_in), WEIR_OK);
     int different = 0;
-    for (int64_t i = 0; i < n_out * n_in; i++) different += (float)weir_cuda_element(&w.weight, i / n_in, i % n_in) != values[(size_t)i];
+    for (int64_t i = 0; i < n_out * n_in; i++)
+        different += (float)weir_cuda_element(&w.weight, i / n_in, i % n_in) != values[(size_t)i];
     EXPECT_EQ(different, 0) << weir_dtype_of(dtype).name << " " << n_out << " x " << n_in;
 }
 
@@ -41,7 +44,8 @@ TEST(CudaWeight, HoldsTheFilesValuesExactly)
             expect_the_files_values(stream.stream, dtype, 16, 3 * block, activations);
         }
         for (const weir_dtype dtype : { WEIR_F32, WEIR_BF16, WEIR_F16 })
-            for (const int64_t n_in : { 1, 7, 8, 300, 513 }) expect_the_files_values(stream.stream, dtype, 19, n_in, activations);
+            for (const int64_t n_in : { 1, 7, 8, 300, 513 })
+                expect_the_files_values(stream.stream, dtype, 19, n_in, activations);
     }
 }
 
@@ -49,7 +53,9 @@ TEST(CudaWeight, WidensWhatNoKernelReads)
 {
     const double doubles[] = { 1.0, -0.1, 1e-3 };
     float        wide[4] = { 9, 9, 9, 9 };
-    ASSERT_EQ(weir_cuda_pack_rows(wide, weir_cuda_dtype(WEIR_F64, false), doubles, WEIR_F64, 3, 0, 1), WEIR_OK);
+    ASSERT_EQ(
+        weir_cuda_pack_rows(wide, weir_cuda_dtype(WEIR_F64, false), doubles, WEIR_F64, 3, 0, 1),
+        WEIR_OK);
     for (int i = 0; i < 3; i++) EXPECT_EQ(wide[i], (float)doubles[i]);
     EXPECT_EQ(wide[3], 0.0f) << "rows are padded with zeros";
     for (const weir_dtype dtype : { WEIR_F8_E4M3, WEIR_F8_E5M2 }) {
@@ -63,7 +69,8 @@ TEST(CudaWeight, WidensWhatNoKernelReads)
         const auto            n = (int64_t)codes.size();
         std::vector<uint16_t> kept((size_t)(n + 8));
         ASSERT_EQ(weir_cuda_dtype(dtype, false), WEIR_BF16);
-        ASSERT_EQ(weir_cuda_pack_rows(kept.data(), WEIR_BF16, codes.data(), dtype, n, 0, 1), WEIR_OK);
+        ASSERT_EQ(weir_cuda_pack_rows(kept.data(), WEIR_BF16, codes.data(), dtype, n, 0, 1),
+                  WEIR_OK);
         for (size_t i = 0; i < codes.size(); i++) {
             float value;
             ASSERT_EQ(weir_dequantise(&value, &codes[i], dtype, 1), WEIR_OK);
@@ -75,7 +82,9 @@ TEST(CudaWeight, WidensWhatNoKernelReads)
 TEST(CudaWeight, TellsItsBytes)
 {
     size_t     bytes = 0;
-    const auto of = [&](weir_dtype dtype, int64_t n_rows, int64_t n_in) { return weir_cuda_weight_bytes(&bytes, dtype, n_rows, n_in); };
+    const auto of = [&](weir_dtype dtype, int64_t n_rows, int64_t n_in) {
+        return weir_cuda_weight_bytes(&bytes, dtype, n_rows, n_in);
+    };
     for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_Q4_0, WEIR_Q4_1 }) {
         ASSERT_TRUE(of(dtype, 3584, 1024));
         EXPECT_EQ(bytes, weir_row_bytes(dtype, 1024) * 3584) << weir_dtype_of(dtype).name;
@@ -90,7 +99,8 @@ TEST(CudaWeight, TellsItsBytes)
         weir_cuda_format format;
         ASSERT_TRUE(weir_cuda_format_of(dtype, &format));
         const weir_cuda_planes planes = weir_cuda_planes_of(format, 768);
-        EXPECT_EQ((planes.scales | planes.minima | planes.d | planes.dmin | planes.panel_bytes) % 16, 0u);
+        EXPECT_EQ(
+            (planes.scales | planes.minima | planes.d | planes.dmin | planes.panel_bytes) % 16, 0u);
     }
     EXPECT_FALSE(of(WEIR_Q4_K, 64, 96)) << "rows are no whole blocks";
     EXPECT_FALSE(of(WEIR_I32, 64, 64));
@@ -118,25 +128,30 @@ TEST(CudaWeight, PiecesAreTheWhole)
         std::vector<char> all(w.weight.bytes, 0x11);
         size_t            end = 0;
         for (int64_t first = 0; first < n_out; first += rows) {
-            const auto   piece = weir_weight_piece_of(&w.weight, first, std::min(rows, n_out - first));
+            const auto piece =
+                weir_weight_piece_of(&w.weight, first, std::min(rows, n_out - first));
             const Memory staging = aligned_memory(piece.bytes);
-            ASSERT_EQ(weir_weight_pack_piece(&w.weight, stream.stream, &source, piece, staging.get(), nullptr), WEIR_OK);
+            ASSERT_EQ(weir_weight_pack_piece(&w.weight, stream.stream, &source, piece,
+                                             staging.get(), nullptr),
+                      WEIR_OK);
             EXPECT_EQ(piece.offset, end);
             end = piece.offset + piece.bytes;
             ASSERT_LE(end, all.size());
             std::memcpy(all.data() + piece.offset, staging.get(), piece.bytes);
         }
         EXPECT_EQ(end, all.size());
-        EXPECT_EQ(std::memcmp(all.data(), w.weight.data, all.size()), 0) << weir_dtype_of(dtype).name;
+        EXPECT_EQ(std::memcmp(all.data(), w.weight.data, all.size()), 0)
+            << weir_dtype_of(dtype).name;
     }
 }
 
 TEST(CudaWeight, RefusesNumbersThatAreNotFinite)
 {
     const std::vector<std::pair<weir_dtype, std::vector<size_t>>> places = {
-        { WEIR_Q8_0, { 0 } },    { WEIR_Q4_0, { 0 } },    { WEIR_Q4_1, { 0, 2 } }, { WEIR_Q5_0, { 0 } },
-        { WEIR_Q5_1, { 0, 2 } }, { WEIR_IQ4_NL, { 0 } },  { WEIR_IQ4_XS, { 0 } },  { WEIR_Q2_K, { 80, 82 } },
-        { WEIR_Q3_K, { 108 } },  { WEIR_Q4_K, { 0, 2 } }, { WEIR_Q5_K, { 0, 2 } }, { WEIR_Q6_K, { 208 } },
+        { WEIR_Q8_0, { 0 } },    { WEIR_Q4_0, { 0 } },      { WEIR_Q4_1, { 0, 2 } },
+        { WEIR_Q5_0, { 0 } },    { WEIR_Q5_1, { 0, 2 } },   { WEIR_IQ4_NL, { 0 } },
+        { WEIR_IQ4_XS, { 0 } },  { WEIR_Q2_K, { 80, 82 } }, { WEIR_Q3_K, { 108 } },
+        { WEIR_Q4_K, { 0, 2 } }, { WEIR_Q5_K, { 0, 2 } },   { WEIR_Q6_K, { 208 } },
     };
     GpuStream stream;
     for (const auto &[dtype, offsets] : places)
@@ -146,12 +161,15 @@ TEST(CudaWeight, RefusesNumbersThatAreNotFinite)
                 const size_t block = (size_t)weir_dtype_of(dtype).block_bytes;
                 std::memcpy(file.data() + file.size() - block + offset, &bits, 2);
                 const weir_matrix_source source = { file.data(), 20, 512, dtype };
-                for (const weir_activations activations : { WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32 }) {
+                for (const weir_activations activations :
+                     { WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32 }) {
                     weir_weight w = {};
-                    ASSERT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK);
+                    ASSERT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr),
+                              WEIR_OK);
                     const Memory memory = aligned_memory(w.bytes);
                     weir_error   error = {};
-                    EXPECT_EQ(weir_weight_pack(&w, stream.stream, &source, memory.get(), &error), WEIR_EFORMAT)
+                    EXPECT_EQ(weir_weight_pack(&w, stream.stream, &source, memory.get(), &error),
+                              WEIR_EFORMAT)
                         << weir_dtype_of(dtype).name << " " << offset;
                     EXPECT_NE(std::string(error.text).find("not finite"), std::string::npos);
                 }
@@ -160,7 +178,8 @@ TEST(CudaWeight, RefusesNumbersThatAreNotFinite)
     float       out[4];
     EXPECT_EQ(weir_cuda_pack_rows(out, WEIR_F32, nan, WEIR_F32, 2, 0, 1), WEIR_EFORMAT);
     EXPECT_EQ(weir_cuda_pack_rows(out, WEIR_F32, nan, WEIR_I32, 2, 0, 1), WEIR_EUNSUPPORTED);
-    EXPECT_EQ(weir_cuda_pack_rows(out, WEIR_Q8_0, nan, WEIR_Q4_0, 32, 0, 1), WEIR_EINVAL) << "other codes than the file's";
+    EXPECT_EQ(weir_cuda_pack_rows(out, WEIR_Q8_0, nan, WEIR_Q4_0, 32, 0, 1), WEIR_EINVAL)
+        << "other codes than the file's";
 }
 
 TEST(CudaWeight, PlansForEveryTypeAndMode)
@@ -176,39 +195,48 @@ TEST(CudaWeight, PlansForEveryTypeAndMode)
         EXPECT_EQ(w.bytes, bytes);
         return w.dtype;
     };
-    const weir_dtype pairs[][2] = { { WEIR_F32, WEIR_F32 },  { WEIR_F16, WEIR_F16 },      { WEIR_BF16, WEIR_BF16 },
-                                    { WEIR_F64, WEIR_F32 },  { WEIR_F8_E4M3, WEIR_BF16 }, { WEIR_F8_E5M2, WEIR_BF16 },
+    const weir_dtype pairs[][2] = { { WEIR_F32, WEIR_F32 },      { WEIR_F16, WEIR_F16 },
+                                    { WEIR_BF16, WEIR_BF16 },    { WEIR_F64, WEIR_F32 },
+                                    { WEIR_F8_E4M3, WEIR_BF16 }, { WEIR_F8_E5M2, WEIR_BF16 },
                                     { WEIR_Q4_K, WEIR_Q4_K } };
     for (const auto &pair : pairs) {
         EXPECT_EQ(plan(pair[0], WEIR_ACTIVATIONS_FAST), pair[1]);
         EXPECT_EQ(plan(pair[0], WEIR_ACTIVATIONS_F32), WEIR_F32);
     }
     weir_weight              w = {};
-    const weir_matrix_source integers = { nullptr, 8, 64, WEIR_I32 }, cut = { nullptr, 8, 80, WEIR_Q4_0 };
-    EXPECT_EQ(weir_weight_plan(&w, stream.stream, &integers, WEIR_ACTIVATIONS_FAST, nullptr), WEIR_EUNSUPPORTED);
-    EXPECT_EQ(weir_weight_plan(&w, stream.stream, &cut, WEIR_ACTIVATIONS_FAST, nullptr), WEIR_EFORMAT);
+    const weir_matrix_source integers = { nullptr, 8, 64, WEIR_I32 },
+                             cut = { nullptr, 8, 80, WEIR_Q4_0 };
+    EXPECT_EQ(weir_weight_plan(&w, stream.stream, &integers, WEIR_ACTIVATIONS_FAST, nullptr),
+              WEIR_EUNSUPPORTED);
+    EXPECT_EQ(weir_weight_plan(&w, stream.stream, &cut, WEIR_ACTIVATIONS_FAST, nullptr),
+              WEIR_EFORMAT);
 }
 
 // What the specification loses against the file's own values is what its activations lose.
 TEST(CudaWeight, TheReferenceIsCloseToTheFile)
 {
     GpuStream                           stream;
-    const std::pair<weir_dtype, double> allowed[] = { { WEIR_F32, 1e-6 },  { WEIR_F16, 5e-4 },  { WEIR_BF16, 4e-3 }, { WEIR_Q8_0, 2e-2 },
-                                                      { WEIR_Q4_0, 2e-2 }, { WEIR_Q4_K, 2e-2 }, { WEIR_Q6_K, 2e-2 } };
+    const std::pair<weir_dtype, double> allowed[] = { { WEIR_F32, 1e-6 },  { WEIR_F16, 5e-4 },
+                                                      { WEIR_BF16, 4e-3 }, { WEIR_Q8_0, 2e-2 },
+                                                      { WEIR_Q4_0, 2e-2 }, { WEIR_Q4_K, 2e-2 },
+                                                      { WEIR_Q6_K, 2e-2 } };
     for (const auto &[dtype, most] : allowed) {
         const int64_t      n_in = 768, n_rows = 19;
         const Weight       w(stream.stream, dtype, 33, n_in, 7);
         const weir_weight  rows = w.rows();
         auto               x = random_rows(n_rows * n_in, 3);
         std::vector<float> got(33 * n_rows), want(33 * n_rows);
-        for (int64_t i = 0; i < n_in; i++) x[(size_t)(n_in + i)] *= 1e6f, x[(size_t)(2 * n_in + i)] *= 1e-30f; // past f16's range
-        ASSERT_TRUE(run(weir_kernel_ref_matmul, arguments(&w.weight, got.data(), x.data(), n_rows)));
+        for (int64_t i = 0; i < n_in; i++)
+            x[(size_t)(n_in + i)] *= 1e6f, x[(size_t)(2 * n_in + i)] *= 1e-30f; // past f16's range
+        ASSERT_TRUE(
+            run(weir_kernel_ref_matmul, arguments(&w.weight, got.data(), x.data(), n_rows)));
         ASSERT_TRUE(run(weir_kernel_ref_matmul, arguments(&rows, want.data(), x.data(), n_rows)));
         for (int64_t r = 0; r < n_rows; r++) {
             double off = 0, norm = 0;
             for (size_t i = (size_t)r * 33; i < (size_t)(r + 1) * 33; i++)
                 off += std::pow(got[i] - want[i], 2), norm += std::pow(want[i], 2);
-            EXPECT_LE(std::sqrt(off / norm), r == 2 ? 2.0 : most) << weir_dtype_of(dtype).name << ", row " << r;
+            EXPECT_LE(std::sqrt(off / norm), r == 2 ? 2.0 : most)
+                << weir_dtype_of(dtype).name << ", row " << r;
         }
     }
 }

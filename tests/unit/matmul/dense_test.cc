@@ -35,8 +35,9 @@ TEST(Dense, PlansKeepTheFilesBitsAndTellTheBytes)
         return w;
     };
     for (const weir_activations activations : { WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32 }) {
-        const weir_dtype pairs[][2] = { { WEIR_F32, WEIR_F32 }, { WEIR_F16, WEIR_F16 },      { WEIR_BF16, WEIR_BF16 },
-                                        { WEIR_F64, WEIR_F32 }, { WEIR_F8_E4M3, WEIR_BF16 }, { WEIR_F8_E5M2, WEIR_BF16 },
+        const weir_dtype pairs[][2] = { { WEIR_F32, WEIR_F32 },      { WEIR_F16, WEIR_F16 },
+                                        { WEIR_BF16, WEIR_BF16 },    { WEIR_F64, WEIR_F32 },
+                                        { WEIR_F8_E4M3, WEIR_BF16 }, { WEIR_F8_E5M2, WEIR_BF16 },
                                         { WEIR_Q6_K, WEIR_F32 } };
         for (const auto &pair : pairs) {
             const weir_weight w = plan(pair[0], activations);
@@ -46,7 +47,8 @@ TEST(Dense, PlansKeepTheFilesBitsAndTellTheBytes)
             }
             EXPECT_EQ(w.layout, WEIR_LAYOUT_DENSE) << weir_dtype_of(pair[0]).name;
             EXPECT_EQ(w.dtype, pair[1]) << weir_dtype_of(pair[0]).name;
-            EXPECT_EQ(w.bytes, 128u * 256u * (size_t)weir_dtype_of(pair[1]).block_bytes) << weir_dtype_of(pair[0]).name;
+            EXPECT_EQ(w.bytes, 128u * 256u * (size_t)weir_dtype_of(pair[1]).block_bytes)
+                << weir_dtype_of(pair[0]).name;
         }
     }
     size_t bytes;
@@ -82,7 +84,8 @@ TEST(Dense, ExpandsEveryF16)
     const int64_t            n_out = (int64_t)file.size() / 2; // [n_out, 2]
     const weir_matrix_source source = { file.data(), n_out, 2, WEIR_F16 };
     weir_weight              weight = {};
-    ASSERT_EQ(weir_weight_plan(&weight, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr), WEIR_OK);
+    ASSERT_EQ(weir_weight_plan(&weight, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr),
+              WEIR_OK);
     const Memory memory = aligned_memory(weight.bytes);
     ASSERT_EQ(weir_weight_pack(&weight, stream.stream, &source, memory.get(), nullptr), WEIR_OK);
     for (const weir_kernel *kernel : kernels_here()) {
@@ -93,7 +96,8 @@ TEST(Dense, ExpandsEveryF16)
             int different = 0;
             for (int64_t r = 0; r < n_rows; r++)
                 for (int64_t i = 0; i < n_out; i++)
-                    different += got[(size_t)(r * n_out + i)] != weir_f16_to_f32(file[(size_t)(2 * i + r % 2)]);
+                    different += got[(size_t)(r * n_out + i)] !=
+                                 weir_f16_to_f32(file[(size_t)(2 * i + r % 2)]);
             EXPECT_EQ(different, 0) << kernel->name << ", " << n_rows << " rows";
         }
     }
@@ -107,21 +111,25 @@ TEST(Dense, MatchesTheReference)
             for (const int64_t n_in : { 256, 1280, 333 }) {
                 if (n_in % weir_dtype_of(dtype).block_elements) continue;
                 for (const int64_t n_rows : { 1, 5, 40 }) {
-                    const int64_t      n_out = 77;
-                    const Weight       w(stream.stream, dtype, n_out, n_in, 2, WEIR_ACTIVATIONS_F32);
-                    const auto         x = random_rows(n_rows * n_in, 8);
-                    std::vector<float> got((size_t)(n_rows * n_out)), want(got.size()), panels(got.size());
+                    const int64_t n_out = 77;
+                    const Weight  w(stream.stream, dtype, n_out, n_in, 2, WEIR_ACTIVATIONS_F32);
+                    const auto    x = random_rows(n_rows * n_in, 8);
+                    std::vector<float> got((size_t)(n_rows * n_out)), want(got.size()),
+                        panels(got.size());
                     ASSERT_TRUE(run(*kernel, arguments(&w.weight, got.data(), x.data(), n_rows)));
                     const weir_weight rows = w.rows();
-                    ASSERT_TRUE(run(weir_kernel_ref_matmul, arguments(&rows, want.data(), x.data(), n_rows)));
-                    ASSERT_TRUE(run(weir_kernel_ref_matmul, arguments(&w.weight, panels.data(), x.data(), n_rows)));
+                    ASSERT_TRUE(run(weir_kernel_ref_matmul,
+                                    arguments(&rows, want.data(), x.data(), n_rows)));
+                    ASSERT_TRUE(run(weir_kernel_ref_matmul,
+                                    arguments(&w.weight, panels.data(), x.data(), n_rows)));
                     EXPECT_EQ(want, panels) << "ref reads both layouts";
                     double error = 0, norm = 0;
                     for (size_t i = 0; i < got.size(); i++) {
                         error += std::pow((double)got[i] - (double)want[i], 2);
                         norm += std::pow((double)want[i], 2);
                     }
-                    EXPECT_LT(std::sqrt(error / norm), 1e-6) << kernel->name << " " << weir_dtype_of(dtype).name << " " << n_in;
+                    EXPECT_LT(std::sqrt(error / norm), 1e-6)
+                        << kernel->name << " " << weir_dtype_of(dtype).name << " " << n_in;
                 }
             }
         }
@@ -135,12 +143,14 @@ TEST(Dense, RowsHaveTheSameBitsInEveryBatch)
     for (const weir_kernel *kernel : kernels_here()) {
         for (const weir_dtype dtype : kKept) {
             for (const int64_t n_in : { 256, 333 }) {
-                const int64_t      n_out = 70, most = 300;
-                const Weight       w(stream.stream, dtype, n_out, n_in, 3);
-                const auto         x = random_rows(most * n_in, 5), bias = random_rows(n_out, 6), before = random_rows(most * n_out, 7);
+                const int64_t n_out = 70, most = 300;
+                const Weight  w(stream.stream, dtype, n_out, n_in, 3);
+                const auto    x = random_rows(most * n_in, 5), bias = random_rows(n_out, 6),
+                           before = random_rows(most * n_out, 7);
                 std::vector<float> alone = before, batch;
                 for (int64_t r = 0; r < most; r++) {
-                    weir_matmul_args one = arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1);
+                    weir_matmul_args one = arguments(&w.weight, &alone[(size_t)(r * n_out)],
+                                                     &x[(size_t)(r * n_in)], 1);
                     one.outputs[0].bias = bias.data(), one.outputs[0].accumulate = true;
                     ASSERT_TRUE(run(*kernel, one, 1));
                 }
@@ -150,13 +160,18 @@ TEST(Dense, RowsHaveTheSameBitsInEveryBatch)
                     for (const int n_threads : { 1, 2, 3, 4 }) {
                         const int64_t first = n < most ? (n * 37 + n_threads) % (most - n) : 0;
                         batch.assign(before.begin() + first * n_out, before.end());
-                        weir_matmul_args args = arguments(&w.weight, batch.data(), &x[(size_t)(first * n_in)], n);
+                        weir_matmul_args args =
+                            arguments(&w.weight, batch.data(), &x[(size_t)(first * n_in)], n);
                         args.outputs[0].bias = bias.data(), args.outputs[0].accumulate = true;
                         ASSERT_TRUE(run(*kernel, args, n_threads));
                         const size_t written = (size_t)(n * n_out);
-                        ASSERT_EQ(std::memcmp(batch.data(), &alone[(size_t)(first * n_out)], sizeof(float) * written), 0)
-                            << kernel->name << " " << weir_dtype_of(dtype).name << " n_in " << n_in << ", " << n << " rows, " << n_threads;
-                        ASSERT_EQ(std::memcmp(batch.data() + written, before.data() + (size_t)(first * n_out) + written,
+                        ASSERT_EQ(std::memcmp(batch.data(), &alone[(size_t)(first * n_out)],
+                                              sizeof(float) * written),
+                                  0)
+                            << kernel->name << " " << weir_dtype_of(dtype).name << " n_in " << n_in
+                            << ", " << n << " rows, " << n_threads;
+                        ASSERT_EQ(std::memcmp(batch.data() + written,
+                                              before.data() + (size_t)(first * n_out) + written,
                                               sizeof(float) * (batch.size() - written)),
                                   0)
                             << "wrote behind row " << n;
@@ -178,7 +193,8 @@ TEST(Dense, HalfWeightsHaveTheBitsOfTheirF32)
         ASSERT_EQ(weir_dequantise(values.data(), half.rows().data, dtype, n_out * n_in), WEIR_OK);
         const weir_matrix_source source = { values.data(), n_out, n_in, WEIR_F32 };
         weir_weight              wide = {};
-        ASSERT_EQ(weir_weight_plan(&wide, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr), WEIR_OK);
+        ASSERT_EQ(weir_weight_plan(&wide, stream.stream, &source, WEIR_ACTIVATIONS_FAST, nullptr),
+                  WEIR_OK);
         EXPECT_EQ(wide.bytes, 2 * half.weight.bytes);
         const Memory memory = aligned_memory(wide.bytes);
         ASSERT_EQ(weir_weight_pack(&wide, stream.stream, &source, memory.get(), nullptr), WEIR_OK);
@@ -188,7 +204,8 @@ TEST(Dense, HalfWeightsHaveTheBitsOfTheirF32)
                 std::vector<float> a((size_t)(n_rows * n_out)), b(a.size());
                 ASSERT_TRUE(run(*kernel, arguments(&half.weight, a.data(), x.data(), n_rows)));
                 ASSERT_TRUE(run(*kernel, arguments(&wide, b.data(), x.data(), n_rows)));
-                EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << kernel->name << " " << weir_dtype_of(dtype).name;
+                EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0)
+                    << kernel->name << " " << weir_dtype_of(dtype).name;
             }
         }
     }
@@ -198,17 +215,19 @@ TEST(Dense, SeveralOutputsBiasStridesAndAccumulation)
 {
     OldStream     stream;
     const int64_t n_in = 192, n_rows = 13, x_stride = 200;
-    const Weight a(stream.stream, WEIR_F32, 96, n_in, 1), b(stream.stream, WEIR_BF16, 40, n_in, 2), c(stream.stream, WEIR_F16, 96, n_in, 3),
-        d(stream.stream, WEIR_F32, 1, n_in, 4);
+    const Weight  a(stream.stream, WEIR_F32, 96, n_in, 1), b(stream.stream, WEIR_BF16, 40, n_in, 2),
+        c(stream.stream, WEIR_F16, 96, n_in, 3), d(stream.stream, WEIR_F32, 1, n_in, 4);
     const Weight *weights[] = { &a, &b, &c, &d };
-    const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10), before = random_rows(n_rows * 120, 11);
+    const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
+               before = random_rows(n_rows * 120, 11);
     for (const weir_kernel *kernel : kernels_here()) {
         std::vector<float> got[4], single(n_rows * 96);
         weir_matmul_args   args = arguments(&a.weight, nullptr, x.data(), n_rows);
         args.x_stride = x_stride, args.n_outputs = 4;
         for (int o = 0; o < 4; o++) {
             got[o] = before;
-            args.outputs[o] = { &weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr, 120 - o, o >= 2 };
+            args.outputs[o] = { &weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr,
+                                120 - o, o >= 2 };
         }
         ASSERT_TRUE(run(*kernel, args, 3));
         for (int o = 0; o < 4; o++) {
@@ -220,10 +239,12 @@ TEST(Dense, SeveralOutputsBiasStridesAndAccumulation)
                 const int64_t r = at / stride, i = at % stride;
                 float         want = before[(size_t)at];
                 if (r < n_rows && i < n_out) {
-                    const float value = single[(size_t)(r * n_out + i)] + (o % 2 ? bias[(size_t)i] : 0.0f);
+                    const float value =
+                        single[(size_t)(r * n_out + i)] + (o % 2 ? bias[(size_t)i] : 0.0f);
                     want = o >= 2 ? before[(size_t)at] + value : value;
                 }
-                ASSERT_EQ(got[o][(size_t)at], want) << kernel->name << " output " << o << " row " << r << " column " << i;
+                ASSERT_EQ(got[o][(size_t)at], want)
+                    << kernel->name << " output " << o << " row " << r << " column " << i;
             }
         }
     }
@@ -242,7 +263,8 @@ TEST(Dense, AnInfinityOrNanSpoilsItsOwnRow)
             ASSERT_TRUE(run(*kernel, arguments(&w.weight, got.data(), x.data(), 8)));
             for (int r = 0; r < 8; r++)
                 for (int i = 0; i < 33; i++)
-                    EXPECT_EQ(std::isfinite(got[(size_t)(r * 33 + i)]), r != 2 && r != 5) << kernel->name << " " << r;
+                    EXPECT_EQ(std::isfinite(got[(size_t)(r * 33 + i)]), r != 2 && r != 5)
+                        << kernel->name << " " << r;
         }
     }
 }
@@ -257,9 +279,11 @@ TEST(Dense, RefusesWeightsThatAreNotFinite)
             const weir_matrix_source source = { file.data(), 40, 300, WEIR_F32 };
             weir_weight              w = {};
             weir_error               error = {};
-            ASSERT_EQ(weir_weight_plan(&w, stream.stream, &source, WEIR_ACTIVATIONS_FAST, &error), WEIR_OK);
+            ASSERT_EQ(weir_weight_plan(&w, stream.stream, &source, WEIR_ACTIVATIONS_FAST, &error),
+                      WEIR_OK);
             const Memory memory = aligned_memory(w.bytes);
-            EXPECT_EQ(weir_weight_pack(&w, stream.stream, &source, memory.get(), &error), WEIR_EFORMAT);
+            EXPECT_EQ(weir_weight_pack(&w, stream.stream, &source, memory.get(), &error),
+                      WEIR_EFORMAT);
             EXPECT_NE(std::string(error.text).find("not finite"), std::string::npos) << error.text;
         }
     }
@@ -277,11 +301,13 @@ TEST(Dense, RejectWithAReason)
     EXPECT_STREQ(weir_kernel_onednn_matmul_f32.reject(&old, &args), "needs AVX-512 (x86-64-v4)");
     EXPECT_EQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args), nullptr);
     args.n_in = 32;
-    EXPECT_STREQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args), "n_in differs from the weight's");
+    EXPECT_STREQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args),
+                 "n_in differs from the weight's");
     args.n_in = 64, args.n_rows = 0;
     EXPECT_STREQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args), "needs rows");
     args = arguments(&tiles.weight, y.data(), x.data(), 1);
-    EXPECT_STREQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args), "weight is not in dense panels");
+    EXPECT_STREQ(weir_kernel_x86_matmul_dense_v2.reject(&old, &args),
+                 "weight is not in dense panels");
 }
 
 } // namespace

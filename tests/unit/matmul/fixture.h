@@ -19,7 +19,10 @@ struct FreeAligned {
     void operator()(void *p) const { std::free(p); }
 };
 using Memory = std::unique_ptr<char, FreeAligned>;
-inline Memory aligned_memory(size_t bytes) { return Memory((char *)std::aligned_alloc(64, (bytes + 127) / 64 * 64)); }
+inline Memory aligned_memory(size_t bytes)
+{
+    return Memory((char *)std::aligned_alloc(64, (bytes + 127) / 64 * 64));
+}
 
 // A stream with n threads, for packing.
 struct Stream {
@@ -49,8 +52,8 @@ inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t se
         for (int64_t i = 0; i < n; i++) {
             const float    x = 0.1f * value(random);
             const uint16_t bits = dtype == WEIR_BF16 ? weir_bf16_from_f32(x) : weir_f16_from_f32(x);
-            std::memcpy(file.data() + (size_t)i * (size_t)info.block_bytes, dtype == WEIR_F32 ? (const void *)&x : &bits,
-                        (size_t)info.block_bytes);
+            std::memcpy(file.data() + (size_t)i * (size_t)info.block_bytes,
+                        dtype == WEIR_F32 ? (const void *)&x : &bits, (size_t)info.block_bytes);
         }
         return file;
     }
@@ -85,9 +88,11 @@ struct Weight {
     {
         file.insert(file.begin(), 0);
         const weir_matrix_source source = { file.data() + 1, n_out, n_in, dtype };
-        if (weir_weight_plan(&weight, stream, &source, activations, nullptr) != WEIR_OK) std::abort();
+        if (weir_weight_plan(&weight, stream, &source, activations, nullptr) != WEIR_OK)
+            std::abort();
         memory = aligned_memory(weight.bytes);
-        if (weir_weight_pack(&weight, stream, &source, memory.get(), nullptr) != WEIR_OK) std::abort();
+        if (weir_weight_pack(&weight, stream, &source, memory.get(), nullptr) != WEIR_OK)
+            std::abort();
     }
     Weight(const Weight &) = delete;
     ~Weight() { weir_weight_release(&weight); }
@@ -97,7 +102,8 @@ struct Weight {
         weir_weight plain = {};
         plain.data = file.data() + 1;
         plain.bytes = file.size() - 1;
-        plain.n_out = weight.n_out, plain.n_in = weight.n_in, plain.dtype = dtype, plain.layout = WEIR_LAYOUT_ROWS;
+        plain.n_out = weight.n_out, plain.n_in = weight.n_in, plain.dtype = dtype,
+        plain.layout = WEIR_LAYOUT_ROWS;
         return plain;
     }
 };
@@ -111,10 +117,12 @@ inline std::vector<float> random_rows(int64_t n, uint32_t seed)
     return x;
 }
 
-inline weir_matmul_args arguments(const weir_weight *weight, float *dst, const float *x, int64_t n_rows)
+inline weir_matmul_args arguments(const weir_weight *weight, float *dst, const float *x,
+                                  int64_t n_rows)
 {
     weir_matmul_args args = {};
-    args.x = x, args.n_rows = n_rows, args.n_in = weight->n_in, args.x_stride = weight->n_in, args.n_outputs = 1;
+    args.x = x, args.n_rows = n_rows, args.n_in = weight->n_in, args.x_stride = weight->n_in,
+    args.n_outputs = 1;
     args.outputs[0] = { weight, dst, nullptr, weight->n_out, false };
     return args;
 }

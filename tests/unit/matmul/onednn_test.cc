@@ -16,7 +16,8 @@ namespace {
 
 const weir_kernel &kernel_of(const Weight &w)
 {
-    return w.weight.dtype == WEIR_BF16 ? weir_kernel_onednn_matmul_bf16 : weir_kernel_onednn_matmul_f32;
+    return w.weight.dtype == WEIR_BF16 ? weir_kernel_onednn_matmul_bf16
+                                       : weir_kernel_onednn_matmul_f32;
 }
 // Types for which oneDNN has packed kernels here.
 std::vector<weir_dtype> packed_types()
@@ -32,7 +33,7 @@ bool has_packed(weir_dtype dtype)
     const auto types = packed_types();
     return std::find(types.begin(), types.end(), dtype) != types.end();
 }
-#define SKIP_WITHOUT_PACKED_KERNELS()                                                                                                      \
+#define SKIP_WITHOUT_PACKED_KERNELS()                                                              \
     if (packed_types().empty()) GTEST_SKIP() << "oneDNN has packed kernels from AVX-512 on"
 
 TEST(OneDnn, HasPackedKernelsWhereTheMachineHasTheInstructions)
@@ -52,9 +53,11 @@ TEST(OneDnn, PlansByActivations)
         EXPECT_EQ(weir_weight_plan(&w, stream.stream, &source, activations, nullptr), WEIR_OK);
         return w;
     };
-    const auto expect_dense = [&](weir_dtype file, weir_activations activations, weir_dtype packed, weir_dtype kept) {
+    const auto expect_dense = [&](weir_dtype file, weir_activations activations, weir_dtype packed,
+                                  weir_dtype kept) {
         const weir_weight w = plan(file, activations);
-        EXPECT_EQ(w.layout, has_packed(packed) ? WEIR_LAYOUT_ONEDNN : WEIR_LAYOUT_DENSE) << weir_dtype_of(file).name;
+        EXPECT_EQ(w.layout, has_packed(packed) ? WEIR_LAYOUT_ONEDNN : WEIR_LAYOUT_DENSE)
+            << weir_dtype_of(file).name;
         EXPECT_EQ(w.dtype, has_packed(packed) ? packed : kept) << weir_dtype_of(file).name;
     };
     expect_dense(WEIR_BF16, WEIR_ACTIVATIONS_FAST, WEIR_BF16, WEIR_BF16);
@@ -88,9 +91,12 @@ TEST(OneDnn, UsesThePackedKernels)
             const Weight w(stream.stream, dtype, n_out, 100);
             EXPECT_EQ(w.weight.dtype, dtype);
             for (const int64_t m : { 1, 2, 16, 17, 300 }) {
-                const std::string name = weir_onednn_implementation((weir_onednn_weight *)w.weight.packed_state, m, 2);
-                EXPECT_EQ(name.rfind("brg:", 0), 0u) << name << ", " << n_out << " outputs, " << m << " rows";
-                EXPECT_EQ(name.find("amx"), std::string::npos) << name << " has other bits for other numbers of rows";
+                const std::string name =
+                    weir_onednn_implementation((weir_onednn_weight *)w.weight.packed_state, m, 2);
+                EXPECT_EQ(name.rfind("brg:", 0), 0u)
+                    << name << ", " << n_out << " outputs, " << m << " rows";
+                EXPECT_EQ(name.find("amx"), std::string::npos)
+                    << name << " has other bits for other numbers of rows";
             }
         }
     }
@@ -104,7 +110,8 @@ TEST(OneDnn, MatchesTheReference)
     for (const weir_activations activations : { WEIR_ACTIVATIONS_FAST, WEIR_ACTIVATIONS_F32 }) {
         for (const weir_dtype dtype : { WEIR_F32, WEIR_F16, WEIR_BF16, WEIR_Q8_0, WEIR_Q5_K }) {
             if (activations == WEIR_ACTIVATIONS_FAST && weir_dtype_of(dtype).quantised) continue;
-            if (activations == WEIR_ACTIVATIONS_FAST && dtype != WEIR_F32 && !has_packed(WEIR_BF16)) continue;
+            if (activations == WEIR_ACTIVATIONS_FAST && dtype != WEIR_F32 && !has_packed(WEIR_BF16))
+                continue;
             for (const int64_t n_in : { 256, 1280, 333 }) {
                 if (n_in % weir_dtype_of(dtype).block_elements) continue;
                 const int64_t n_rows = 5, n_out = 77;
@@ -114,13 +121,15 @@ TEST(OneDnn, MatchesTheReference)
                 std::vector<float> got((size_t)(n_rows * n_out)), want(got.size());
                 ASSERT_TRUE(run(kernel_of(w), arguments(&w.weight, got.data(), x.data(), n_rows)));
                 const weir_weight rows = w.rows();
-                ASSERT_TRUE(run(weir_kernel_ref_matmul, arguments(&rows, want.data(), x.data(), n_rows)));
+                ASSERT_TRUE(
+                    run(weir_kernel_ref_matmul, arguments(&rows, want.data(), x.data(), n_rows)));
                 double error = 0, norm = 0;
                 for (size_t i = 0; i < got.size(); i++) {
                     error += std::pow((double)got[i] - (double)want[i], 2);
                     norm += std::pow((double)want[i], 2);
                 }
-                EXPECT_LT(std::sqrt(error / norm), dtype == WEIR_F16 && w.weight.dtype == WEIR_BF16 ? 3e-3 : 1e-6)
+                EXPECT_LT(std::sqrt(error / norm),
+                          dtype == WEIR_F16 && w.weight.dtype == WEIR_BF16 ? 3e-3 : 1e-6)
                     << weir_dtype_of(dtype).name << " " << n_in << " " << activations;
             }
         }
@@ -133,12 +142,14 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
     Stream stream;
     for (const weir_dtype dtype : packed_types()) {
         for (const int64_t n_in : { 512, 1000 }) {
-            const int64_t      n_out = 200, most = 300;
-            const Weight       w(stream.stream, dtype, n_out, n_in, 3);
-            const auto         x = random_rows(most * n_in, 5), bias = random_rows(n_out, 6), before = random_rows(most * n_out, 7);
+            const int64_t n_out = 200, most = 300;
+            const Weight  w(stream.stream, dtype, n_out, n_in, 3);
+            const auto    x = random_rows(most * n_in, 5), bias = random_rows(n_out, 6),
+                       before = random_rows(most * n_out, 7);
             std::vector<float> alone = before, batch;
             for (int64_t r = 0; r < most; r++) {
-                weir_matmul_args one = arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1);
+                weir_matmul_args one =
+                    arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1);
                 one.outputs[0].bias = bias.data(), one.outputs[0].accumulate = true;
                 ASSERT_TRUE(run(kernel_of(w), one));
             }
@@ -147,13 +158,17 @@ TEST(OneDnn, RowsHaveTheSameBitsInEveryBatch)
             for (const int64_t n : counts) {
                 const int64_t first = n < most ? (n * 37) % (most - n) : 0;
                 batch.assign(before.begin() + first * n_out, before.end());
-                weir_matmul_args args = arguments(&w.weight, batch.data(), &x[(size_t)(first * n_in)], n);
+                weir_matmul_args args =
+                    arguments(&w.weight, batch.data(), &x[(size_t)(first * n_in)], n);
                 args.outputs[0].bias = bias.data(), args.outputs[0].accumulate = true;
                 ASSERT_TRUE(run(kernel_of(w), args));
-                EXPECT_EQ(std::memcmp(batch.data(), &alone[(size_t)(first * n_out)], sizeof(float) * (size_t)(n * n_out)), 0)
+                EXPECT_EQ(std::memcmp(batch.data(), &alone[(size_t)(first * n_out)],
+                                      sizeof(float) * (size_t)(n * n_out)),
+                          0)
                     << weir_dtype_of(dtype).name << " n_in " << n_in << ", " << n << " rows";
             }
-            EXPECT_LE(weir_onednn_primitive_count((weir_onednn_weight *)w.weight.packed_state), 10) << "primitives are bounded";
+            EXPECT_LE(weir_onednn_primitive_count((weir_onednn_weight *)w.weight.packed_state), 10)
+                << "primitives are bounded";
         }
     }
 }
@@ -163,17 +178,20 @@ TEST(OneDnn, SeveralOutputsBiasStridesAndAccumulation)
     SKIP_WITHOUT_PACKED_KERNELS();
     Stream stream;
     for (const weir_dtype dtype : packed_types()) {
-        const int64_t      n_in = 192, n_rows = 9, x_stride = 200;
-        const Weight       a(stream.stream, dtype, 96, n_in, 1), b(stream.stream, dtype, 40, n_in, 2), c(stream.stream, dtype, 96, n_in, 3);
-        const Weight      *weights[] = { &a, &b, &c };
-        const int64_t      strides[] = { 96, 50, 96 };
-        const auto         x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10), before = random_rows(n_rows * 96, 11);
+        const int64_t n_in = 192, n_rows = 9, x_stride = 200;
+        const Weight  a(stream.stream, dtype, 96, n_in, 1), b(stream.stream, dtype, 40, n_in, 2),
+            c(stream.stream, dtype, 96, n_in, 3);
+        const Weight *weights[] = { &a, &b, &c };
+        const int64_t strides[] = { 96, 50, 96 };
+        const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
+                   before = random_rows(n_rows * 96, 11);
         std::vector<float> got[3], single(n_rows * 96);
         weir_matmul_args   args = arguments(&a.weight, nullptr, x.data(), n_rows);
         args.x_stride = x_stride, args.n_outputs = 3;
         for (int o = 0; o < 3; o++) {
             got[o] = before;
-            args.outputs[o] = { &weights[o]->weight, got[o].data(), o < 2 ? bias.data() : nullptr, strides[o], o == 2 };
+            args.outputs[o] = { &weights[o]->weight, got[o].data(), o < 2 ? bias.data() : nullptr,
+                                strides[o], o == 2 };
         }
         ASSERT_TRUE(run(kernel_of(a), args));
         for (int o = 0; o < 3; o++) {
@@ -185,10 +203,12 @@ TEST(OneDnn, SeveralOutputsBiasStridesAndAccumulation)
                 const int64_t r = at / strides[o], i = at % strides[o];
                 float         want = before[(size_t)at];
                 if (i < n_out) {
-                    const float value = single[(size_t)(r * n_out + i)] + (o < 2 ? bias[(size_t)i] : 0.0f);
+                    const float value =
+                        single[(size_t)(r * n_out + i)] + (o < 2 ? bias[(size_t)i] : 0.0f);
                     want = o == 2 ? before[(size_t)at] + value : value;
                 }
-                ASSERT_EQ(got[o][(size_t)at], want) << weir_dtype_of(dtype).name << " output " << o << " row " << r << " column " << i;
+                ASSERT_EQ(got[o][(size_t)at], want) << weir_dtype_of(dtype).name << " output " << o
+                                                    << " row " << r << " column " << i;
             }
         }
     }

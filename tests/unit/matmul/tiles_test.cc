@@ -11,8 +11,9 @@
 namespace weir_test {
 namespace {
 
-const weir_dtype kQuantised[] = { WEIR_Q8_0,   WEIR_Q4_0, WEIR_Q4_1, WEIR_Q5_0, WEIR_Q5_1, WEIR_IQ4_NL,
-                                  WEIR_IQ4_XS, WEIR_Q2_K, WEIR_Q3_K, WEIR_Q4_K, WEIR_Q5_K, WEIR_Q6_K };
+const weir_dtype kQuantised[] = { WEIR_Q8_0, WEIR_Q4_0,   WEIR_Q4_1,   WEIR_Q5_0,
+                                  WEIR_Q5_1, WEIR_IQ4_NL, WEIR_IQ4_XS, WEIR_Q2_K,
+                                  WEIR_Q3_K, WEIR_Q4_K,   WEIR_Q5_K,   WEIR_Q6_K };
 
 // The rows that this machine can run, the slowest (plain C) last.
 std::vector<const weir_kernel *> kernels_here()
@@ -38,10 +39,12 @@ TEST(Tiles, UnpackToTheFilesValues)
         int different = 0;
         for (int64_t i = 0; i < 71 * 512; i++) {
             const weir_tile_element e = weir_tiles_element(&w.weight, i / 512, i % 512);
-            const float             value = std::fmaf(e.scale, (float)e.code, e.minimum), want = values[(size_t)i];
+            const float             value = std::fmaf(e.scale, (float)e.code, e.minimum),
+                        want = values[(size_t)i];
             // K types: scale and minimum are each rounded to f16 once.
-            const float allowed = is_k(dtype) ? (std::fabs(e.scale * (float)e.code) + std::fabs(e.minimum)) * 0x1p-11f
-                                              : (e.minimum != 0.0f ? std::fabs(want) * 0x1p-23f + 1e-9f : 0.0f);
+            const float allowed =
+                is_k(dtype) ? (std::fabs(e.scale * (float)e.code) + std::fabs(e.minimum)) * 0x1p-11f
+                            : (e.minimum != 0.0f ? std::fabs(want) * 0x1p-23f + 1e-9f : 0.0f);
             different += !(std::fabs(value - want) <= allowed);
         }
         EXPECT_EQ(different, 0) << weir_dtype_of(dtype).name;
@@ -71,17 +74,21 @@ TEST(Tiles, MatchTheReferences)
             const auto         x = random_rows(n_rows * n_in, 3);
             std::vector<float> got(83 * n_rows), want(83 * n_rows), exact(83 * n_rows);
             ASSERT_TRUE(run(*kernel, arguments(&w.weight, got.data(), x.data(), n_rows)));
-            ASSERT_TRUE(run(weir_kernel_ref_matmul, arguments(&w.weight, want.data(), x.data(), n_rows)));
+            ASSERT_TRUE(
+                run(weir_kernel_ref_matmul, arguments(&w.weight, want.data(), x.data(), n_rows)));
             const weir_weight rows = w.rows();
-            ASSERT_TRUE(run(weir_kernel_ref_matmul, arguments(&rows, exact.data(), x.data(), n_rows)));
+            ASSERT_TRUE(
+                run(weir_kernel_ref_matmul, arguments(&rows, exact.data(), x.data(), n_rows)));
             double error = 0, off = 0, norm = 0;
             for (size_t i = 0; i < got.size(); i++) {
                 error = std::fmax(error, std::fabs((double)got[i] - (double)want[i]));
                 off += std::pow((double)got[i] - (double)exact[i], 2);
                 norm += std::pow((double)exact[i], 2);
             }
-            EXPECT_LT(error, 2e-6 * std::sqrt(norm / (double)got.size()) + 1e-6) << kernel->name << " " << weir_dtype_of(dtype).name;
-            EXPECT_LT(std::sqrt(off / norm), 0.015) << kernel->name << " " << weir_dtype_of(dtype).name;
+            EXPECT_LT(error, 2e-6 * std::sqrt(norm / (double)got.size()) + 1e-6)
+                << kernel->name << " " << weir_dtype_of(dtype).name;
+            EXPECT_LT(std::sqrt(off / norm), 0.015)
+                << kernel->name << " " << weir_dtype_of(dtype).name;
             EXPECT_GT(norm, 0.0);
         }
     }
@@ -98,18 +105,25 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
         std::vector<float> alone((size_t)(most * n_out)), batch((size_t)(most * n_out));
         const auto         kernels = kernels_here();
         for (int64_t r = 0; r < most; r++)
-            ASSERT_TRUE(run(*kernels[0], arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1), 1));
+            ASSERT_TRUE(run(
+                *kernels[0],
+                arguments(&w.weight, &alone[(size_t)(r * n_out)], &x[(size_t)(r * n_in)], 1), 1));
         for (const weir_kernel *kernel : kernels) {
             std::vector<int64_t> counts = { 1, 5, 40 };
             if (kernel == kernels[0])
-                for (counts.clear(); counts.size() < 40;) counts.push_back((int64_t)counts.size() + 1);
+                for (counts.clear(); counts.size() < 40;)
+                    counts.push_back((int64_t)counts.size() + 1);
             for (const int64_t n : { 64, 100, 128, 300 })
                 if (kernel != &weir_kernel_x86_matmul_tiles_v2) counts.push_back(n);
             for (const int64_t n : counts) {
                 const int64_t first = n < most ? (n * 37) % (most - n) : 0;
                 std::fill(batch.begin(), batch.end(), -1.0f);
-                ASSERT_TRUE(run(*kernel, arguments(&w.weight, batch.data(), &x[(size_t)(first * n_in)], n), n % 3 == 0 ? 3 : 2));
-                EXPECT_EQ(std::memcmp(batch.data(), &alone[(size_t)(first * n_out)], sizeof(float) * (size_t)(n * n_out)), 0)
+                ASSERT_TRUE(run(*kernel,
+                                arguments(&w.weight, batch.data(), &x[(size_t)(first * n_in)], n),
+                                n % 3 == 0 ? 3 : 2));
+                EXPECT_EQ(std::memcmp(batch.data(), &alone[(size_t)(first * n_out)],
+                                      sizeof(float) * (size_t)(n * n_out)),
+                          0)
                     << kernel->name << " " << weir_dtype_of(dtype).name << " " << n << " rows";
             }
         }
@@ -119,7 +133,8 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
 // Tile registers for many rows: all counts of rows around blocks of 16, spans of 256 rows, whole and partial chunks of groups.
 TEST(Tiles, AmxHasTheSameBits)
 {
-    if (!weir_caps_detect().amx_int8) GTEST_SKIP() << "this machine has no AMX-INT8, or Linux does not grant it";
+    if (!weir_caps_detect().amx_int8)
+        GTEST_SKIP() << "this machine has no AMX-INT8, or Linux does not grant it";
     Stream        stream;
     const int64_t most = 530;
     for (const weir_dtype dtype : kQuantised) {
@@ -140,8 +155,10 @@ TEST(Tiles, AmxHasTheSameBits)
                 ASSERT_TRUE(run(weir_kernel_x86_matmul_tiles_amx, args, n % 3 == 0 ? 3 : 2));
                 const size_t written = (size_t)(n * n_out);
                 ASSERT_EQ(std::memcmp(got.data(), want.data(), sizeof(float) * written), 0)
-                    << weir_dtype_of(dtype).name << " " << n_out << " x " << n_in << ", " << n << " rows";
-                EXPECT_EQ(std::count(got.begin() + (int64_t)written, got.end(), 0.25f), (int64_t)(got.size() - written))
+                    << weir_dtype_of(dtype).name << " " << n_out << " x " << n_in << ", " << n
+                    << " rows";
+                EXPECT_EQ(std::count(got.begin() + (int64_t)written, got.end(), 0.25f),
+                          (int64_t)(got.size() - written))
                     << "wrote behind row " << n;
             }
         }
@@ -152,10 +169,11 @@ TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
 {
     Stream        stream;
     const int64_t n_in = 512, n_rows = 13, x_stride = n_in + 5;
-    const Weight  a(stream.stream, WEIR_Q8_0, 96, n_in, 1), b(stream.stream, WEIR_Q4_K, 16, n_in, 2),
+    const Weight a(stream.stream, WEIR_Q8_0, 96, n_in, 1), b(stream.stream, WEIR_Q4_K, 16, n_in, 2),
         c(stream.stream, WEIR_Q6_K, 33, n_in, 3), d(stream.stream, WEIR_Q4_0, 1, n_in, 4);
     const Weight *weights[] = { &a, &b, &c, &d };
-    const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10), before = random_rows(n_rows * 120, 11);
+    const auto    x = random_rows(n_rows * x_stride, 9), bias = random_rows(96, 10),
+               before = random_rows(n_rows * 120, 11);
     for (const weir_kernel *kernel : kernels_here()) {
         std::vector<float> got[4], single(n_rows * 96);
         weir_matmul_args   args = arguments(&a.weight, nullptr, x.data(), n_rows);
@@ -163,7 +181,8 @@ TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
         args.n_outputs = 4;
         for (int o = 0; o < 4; o++) {
             got[o] = before;
-            args.outputs[o] = { &weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr, 120 - o, o >= 2 };
+            args.outputs[o] = { &weights[o]->weight, got[o].data(), o % 2 ? bias.data() : nullptr,
+                                120 - o, o >= 2 };
         }
         ASSERT_TRUE(run(*kernel, args));
         for (int o = 0; o < 4; o++) {
@@ -180,7 +199,8 @@ TEST(Tiles, SeveralOutputsBiasStridesAndAccumulation)
                         if (o % 2) value += bias[(size_t)i];
                         want = o >= 2 ? before[at] + value : value;
                     }
-                    ASSERT_EQ(got[o][at], want) << kernel->name << " output " << o << " row " << r << " column " << i;
+                    ASSERT_EQ(got[o][at], want)
+                        << kernel->name << " output " << o << " row " << r << " column " << i;
                 }
             }
         }
@@ -194,7 +214,8 @@ TEST(Tiles, UnusualActivations)
     const Weight  w(stream.stream, WEIR_Q8_0, 32, n_in);
     for (const weir_kernel *kernel : kernels_here()) {
         std::vector<float> x((size_t)(5 * n_in), 0.0f), got(5 * 32, 7.0f);
-        for (int64_t i = 0; i < n_in; i++) x[(size_t)(n_in + i)] = 1e-42f, x[(size_t)(4 * n_in + i)] = 3e38f;
+        for (int64_t i = 0; i < n_in; i++)
+            x[(size_t)(n_in + i)] = 1e-42f, x[(size_t)(4 * n_in + i)] = 3e38f;
         x[2 * n_in + 3] = INFINITY;
         x[3 * n_in + 40] = NAN;
         ASSERT_TRUE(run(*kernel, arguments(&w.weight, got.data(), x.data(), 5)));
@@ -218,12 +239,14 @@ TEST(Tiles, RejectWithAReason)
     weir_caps          amx = {};
     amx.amx_int8 = true;
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&old, &args), "needs AMX-INT8");
-    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), "few rows: AVX-512 VNNI is as fast");
+    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args),
+                 "few rows: AVX-512 VNNI is as fast");
     args.n_rows = 64;
     EXPECT_EQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), nullptr);
     const Weight split(stream.stream, WEIR_Q6_K, 32, 256);
     args = arguments(&split.weight, y.data(), x.data(), 64);
-    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args), "two scales per group: AVX-512 VNNI is as fast");
+    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_amx.reject(&amx, &args),
+                 "two scales per group: AVX-512 VNNI is as fast");
     args = arguments(&w.weight, y.data(), x.data(), 1);
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_vnni.reject(&old, &args), "needs AVX-512 VNNI");
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v3.reject(&old, &args), "needs AVX2 (x86-64-v3)");
@@ -233,10 +256,12 @@ TEST(Tiles, RejectWithAReason)
     EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), "weight is not in tiles");
     args.outputs[0].weight = &w.weight;
     args.n_in = 32;
-    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args), "n_in differs from the weight's");
+    EXPECT_STREQ(weir_kernel_x86_matmul_tiles_v2.reject(&old, &args),
+                 "n_in differs from the weight's");
     const weir_kernel_context small = { 0, 2, nullptr, nullptr, 0, nullptr };
     args.n_in = 64;
-    EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.run(&small, &args), WEIR_EINVAL) << "scratch is too small";
+    EXPECT_EQ(weir_kernel_x86_matmul_tiles_v2.run(&small, &args), WEIR_EINVAL)
+        << "scratch is too small";
 }
 
 } // namespace

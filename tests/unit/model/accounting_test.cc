@@ -78,7 +78,8 @@ static std::atomic<void *> files[64];
 
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
 {
-    void *const memory = reinterpret_cast<void *>(syscall(SYS_mmap, at, n, protection, flags, fd, offset));
+    void *const memory =
+        reinterpret_cast<void *>(syscall(SYS_mmap, at, n, protection, flags, fd, offset));
     if (memory == MAP_FAILED) return memory;
     if ((flags & MAP_ANONYMOUS) != 0) {
         live::add(static_cast<int64_t>(n));
@@ -131,11 +132,20 @@ class Accounting : public ::testing::Test {
     {
         ASSERT_EQ(engine_.open(model, settings, with_service), WEIR_OK) << engine_.text();
     }
-    size_t total() const { return weir_ledger_total(weir_engine_ledger(engine_.get()), WEIR_TIER_HOST); }
-    size_t used(weir_account account) const { return weir_ledger_used(weir_engine_ledger(engine_.get()), WEIR_TIER_HOST, account); }
+    size_t total() const
+    {
+        return weir_ledger_total(weir_engine_ledger(engine_.get()), WEIR_TIER_HOST);
+    }
+    size_t used(weir_account account) const
+    {
+        return weir_ledger_used(weir_engine_ledger(engine_.get()), WEIR_TIER_HOST, account);
+    }
     /* Bytes taken since the test began that no account knows. */
     int64_t missing() const { return live::bytes - before_ - static_cast<int64_t>(total()); }
-    void    expect_accounted(const char *what) const { EXPECT_LE(missing(), unaccounted) << what << ": the ledger says " << total(); }
+    void    expect_accounted(const char *what) const
+    {
+        EXPECT_LE(missing(), unaccounted) << what << ": the ledger says " << total();
+    }
 
     int64_t before_ = 0;
     Engine  engine_;
@@ -178,13 +188,15 @@ TEST_F(Accounting, TheDemoModelWithItsTokenizer)
 
 TEST_F(Accounting, ComputingTakesNothingMore)
 {
-    open(support::golden("tq/tq-q8_0.gguf"), { "memory.host=64MiB", "batch.chunk=64", "kernels.activations=fast" }, false);
+    open(support::golden("tq/tq-q8_0.gguf"),
+         { "memory.host=64MiB", "batch.chunk=64", "kernels.activations=fast" }, false);
     Sequence sequence(engine_);
     sequence.add(support::some_tokens(500, 5, engine_.n_vocab()));
     const float *logits = nullptr;
     for (int i = 0; i < 7; i++) {
         weir_work work = { sequence.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false };
-        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
+        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK)
+            << engine_.text();
     }
     expect_accounted("seven steps");
 }
@@ -192,8 +204,8 @@ TEST_F(Accounting, ComputingTakesNothingMore)
 /* 24 jobs, of which one runs; each has counts of all tokens for its penalties. */
 TEST_F(Accounting, JobsInTheQueue)
 {
-    open(support::golden("tq/tq-q8_0.gguf"),
-         { "memory.host=64MiB", "batch.max_sequences=1", "batch.queue=64", "kernels.activations=fast" });
+    open(support::golden("tq/tq-q8_0.gguf"), { "memory.host=64MiB", "batch.max_sequences=1",
+                                               "batch.queue=64", "kernels.activations=fast" });
     const size_t               total_before = total();
     const std::vector<int32_t> prompt = support::some_tokens(200, 1, 100);
     weir_request               request = {};
@@ -207,8 +219,12 @@ TEST_F(Accounting, JobsInTheQueue)
     request.callback = [](void *, const weir_event *) { return true; };
     std::vector<weir_job *> jobs(24);
     for (weir_job *&job : jobs)
-        ASSERT_EQ(weir_service_submit(weir_engine_service(engine_.get()), &job, &request, engine_.error()), WEIR_OK) << engine_.text();
-    EXPECT_GE(total() - total_before, jobs.size() * (200 * sizeof(int32_t) + 4 * engine_.n_vocab()));
+        ASSERT_EQ(weir_service_submit(weir_engine_service(engine_.get()), &job, &request,
+                                      engine_.error()),
+                  WEIR_OK)
+            << engine_.text();
+    EXPECT_GE(total() - total_before,
+              jobs.size() * (200 * sizeof(int32_t) + 4 * engine_.n_vocab()));
     expect_accounted("jobs");
     for (weir_job *job : jobs) weir_job_release(job);
     for (int i = 0; i < 1000 && total() > total_before; i++) usleep(10000);
@@ -220,7 +236,8 @@ TEST_F(Accounting, AJobThatDoesNotFitIsRefusedWithTheArithmetic)
     open(support::golden("qwen3"), { "memory.host=64MiB", "batch.max_sequences=1" });
     weir_ledger *const ledger = weir_engine_ledger(engine_.get());
     const size_t       rest = (size_t{ 64 } << 20) - total();
-    ASSERT_EQ(weir_ledger_reserve(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, rest, engine_.error()), WEIR_OK);
+    ASSERT_EQ(weir_ledger_reserve(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, rest, engine_.error()),
+              WEIR_OK);
     const int32_t prompt[] = { 1, 2, 3 };
     weir_request  request = {};
     request.prompt = prompt;
@@ -230,7 +247,9 @@ TEST_F(Accounting, AJobThatDoesNotFitIsRefusedWithTheArithmetic)
     request.sampling = weir_sampling_default();
     request.callback = [](void *, const weir_event *) { return true; };
     weir_job *job = nullptr;
-    EXPECT_EQ(weir_service_submit(weir_engine_service(engine_.get()), &job, &request, engine_.error()), WEIR_ENOMEM);
+    EXPECT_EQ(
+        weir_service_submit(weir_engine_service(engine_.get()), &job, &request, engine_.error()),
+        WEIR_ENOMEM);
     EXPECT_NE(strstr(engine_.text(), "0 of 67108864 bytes left; try again, or raise memory.host"),
               nullptr)
         << engine_.text();
@@ -246,12 +265,16 @@ TEST_F(Accounting, ThePlanIsWhatTheLedgerHolds)
         { "memory.host=200MiB", "batch.max_sequences=64", "kv.format=f32" },
         { "memory.host=24MiB", "batch.max_sequences=5", "kv.format=int8/kivi4", "batch.chunk=128" },
         { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=q8_0/turbo3" },
-        { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=q8_0/turbo3", "kv.wide_sinks=100" },
-        { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=kivi2", "kv.wide_sinks=600", "kv.wide_format=kivi8" },
-        { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=64", "memory.disk=4MiB" },
-        { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=65536", "model.context=512" },
-        { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=65536", "model.context=512",
+        { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=q8_0/turbo3",
+          "kv.wide_sinks=100" },
+        { "memory.host=24MiB", "batch.max_sequences=3", "kv.format=kivi2", "kv.wide_sinks=600",
+          "kv.wide_format=kivi8" },
+        { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=64",
           "memory.disk=4MiB" },
+        { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=65536",
+          "model.context=512" },
+        { "memory.host=24MiB", "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=65536",
+          "model.context=512", "memory.disk=4MiB" },
     };
     for (const Settings &one : settings) {
         open(support::golden("tq"), one);
@@ -284,10 +307,12 @@ TEST_F(Accounting, ThePlanAsJsonAddsUp)
     const char *name = nullptr;
     json_t     *value = nullptr;
     json_int_t  sum = 0;
-    json_object_foreach(json_object_get(root, "accounts"), name, value) sum += json_integer_value(value);
+    json_object_foreach(json_object_get(root, "accounts"), name, value) sum +=
+        json_integer_value(value);
     EXPECT_EQ(sum, json_integer_value(json_object_get(root, "total")));
     EXPECT_EQ(json_integer_value(json_object_get(root, "cap")), 24 << 20);
-    EXPECT_EQ(json_integer_value(json_object_get(json_object_get(root, "kv"), "bytes_per_token")), plan.kv_bytes_per_token);
+    EXPECT_EQ(json_integer_value(json_object_get(json_object_get(root, "kv"), "bytes_per_token")),
+              plan.kv_bytes_per_token);
     json_decref(root);
     weir_buffer_free(&text);
 }
@@ -315,9 +340,11 @@ TEST_F(Accounting, SinksAreNoMoreThanTheWindow)
     EXPECT_EQ(plan.kv_rows, 3 * plan.window) << "all of them sinks";
     EXPECT_EQ(plan.kv, used(WEIR_ACCOUNT_KV));
     engine_.close();
-    EXPECT_EQ(engine_.plan(support::golden("tq"), with(enough, { "memory.disk=4MiB" })), WEIR_EFULL) << "nothing would ever go there";
+    EXPECT_EQ(engine_.plan(support::golden("tq"), with(enough, { "memory.disk=4MiB" })), WEIR_EFULL)
+        << "nothing would ever go there";
     EXPECT_NE(strstr(engine_.text(), "kv.wide_sinks"), nullptr) << engine_.text();
-    EXPECT_EQ(engine_.plan(support::golden("tq"), with(enough, { "model.context=320" })), WEIR_EFULL);
+    EXPECT_EQ(engine_.plan(support::golden("tq"), with(enough, { "model.context=320" })),
+              WEIR_EFULL);
 }
 
 /* Small files whose JSON is large in memory: neither is more taken than memory.host lets, nor does

@@ -17,14 +17,16 @@ class Adapter : public ::testing::Test {
     {
         std::string why;
         EXPECT_TRUE(tensors_.open(support::golden("llama3/model.safetensors"), &why)) << why;
-        for (const std::string &name : tensors_.names()) base_[name] = { tensors_.shape(name), tensors_.floats(name) };
+        for (const std::string &name : tensors_.names())
+            base_[name] = { tensors_.shape(name), tensors_.floats(name) };
     }
     /* A checkpoint of these tensors. */
     std::string checkpoint(const std::string &name, const Arrays &arrays)
     {
         std::filesystem::create_directories(folder_ / name);
         support::write_safetensors(folder_ / (name + "/model.safetensors"), arrays);
-        support::write_file(folder_ / (name + "/config.json"), support::read_file(support::golden("llama3/config.json")));
+        support::write_file(folder_ / (name + "/config.json"),
+                            support::read_file(support::golden("llama3/config.json")));
         return folder_ / name;
     }
     std::string adapter(const Arrays &arrays)
@@ -38,8 +40,9 @@ class Adapter : public ::testing::Test {
         for (const int64_t d : shape) n *= static_cast<size_t>(d);
         Array out = { std::move(shape), {} };
         for (size_t i = 0; i < n; i++)
-            out.values.push_back(
-                scale * std::sin(static_cast<float>(seed) + 0.7f * static_cast<float>(i) + 0.01f * static_cast<float>(i * i % 97)));
+            out.values.push_back(scale *
+                                 std::sin(static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
+                                          0.01f * static_cast<float>(i * i % 97)));
         return out;
     }
     /* What a trained adapter holds for a layer. */
@@ -56,7 +59,8 @@ class Adapter : public ::testing::Test {
     std::vector<float> logits(const std::string &path, Settings settings)
     {
         Engine engine;
-        settings.insert(settings.end(), { "kernels.activations=f32", "kv.format=f32", "batch.max_sequences=2", "batch.chunk=256" });
+        settings.insert(settings.end(), { "kernels.activations=f32", "kv.format=f32",
+                                          "batch.max_sequences=2", "batch.chunk=256" });
         EXPECT_EQ(engine.open(path, settings), WEIR_OK) << engine.text();
         if (engine.get() == nullptr) return {};
         Sequence sequence(engine);
@@ -65,7 +69,8 @@ class Adapter : public ::testing::Test {
         for (const int n : { 256, 144 }) {
             weir_work    work = support::work_of(&sequence, n, WEIR_LOGITS_LAST);
             const float *row;
-            EXPECT_EQ(weir_runner_step(engine.runner(), &work, 1, &row, engine.error()), WEIR_OK) << engine.text();
+            EXPECT_EQ(weir_runner_step(engine.runner(), &work, 1, &row, engine.error()), WEIR_OK)
+                << engine.text();
             out.insert(out.end(), row, row + engine.n_vocab());
         }
         const char *names[4];
@@ -92,8 +97,9 @@ TEST_F(Adapter, ReplacesAndAddsTensorsAsIfTheyWereInTheCheckpoint)
             merged["model.layers." + std::to_string(layer) + ".self_attn." + name] = array;
             adapter_tensors["layer_" + std::to_string(layer) + ".coda." + name] = array;
         }
-    const std::string plain = checkpoint("plain", base_), whole = checkpoint("whole", merged), coda = "model.arch=llama-coda";
-    const auto        want = logits(whole, { coda });
+    const std::string plain = checkpoint("plain", base_), whole = checkpoint("whole", merged),
+                      coda = "model.arch=llama-coda";
+    const auto want = logits(whole, { coda });
     EXPECT_EQ(n_unused_, 0u);
     EXPECT_EQ(logits(plain, { coda, adapter(adapter_tensors) }), want);
     EXPECT_EQ(n_unused_, 0u) << "what is replaced is not reported";
@@ -102,7 +108,8 @@ TEST_F(Adapter, ReplacesAndAddsTensorsAsIfTheyWereInTheCheckpoint)
     const std::string q = "model.layers.1.self_attn.q_proj.weight";
     Arrays            other = base_;
     other[q] = merged[q];
-    EXPECT_EQ(logits(plain, { adapter({ { q, merged[q] } }) }), logits(checkpoint("other", other), {}));
+    EXPECT_EQ(logits(plain, { adapter({ { q, merged[q] } }) }),
+              logits(checkpoint("other", other), {}));
     adapter_tensors["layer_0.coda.surprise"] = noise({ 3 }, 1, 1);
     EXPECT_EQ(logits(plain, { coda, adapter(adapter_tensors) }), want);
     EXPECT_EQ(n_unused_, 1u);
@@ -114,12 +121,15 @@ TEST_F(Adapter, WithoutOneTheMixersBeginAsTheBaseModel)
     /* The ring holds 256 tokens; lambda is 0 in single precision, so nothing is subtracted. */
     Settings settings = { "model.arch=quiet", "model.arch_dir=" + (folder_ / "archs") };
     std::filesystem::create_directories(folder_ / "archs");
-    std::string arch = support::with(support::read_file("configs/arch/llama-coda.toml"), "name = \"llama-coda\"", "name = \"quiet\"");
-    support::write_file(folder_ / "archs/quiet.toml", support::with(arch, "theta             = 0.0", "lambda_bias = -200"));
+    std::string arch = support::with(support::read_file("configs/arch/llama-coda.toml"),
+                                     "name = \"llama-coda\"", "name = \"quiet\"");
+    support::write_file(folder_ / "archs/quiet.toml",
+                        support::with(arch, "theta             = 0.0", "lambda_bias = -200"));
     const auto base = logits(plain, {}), got = logits(plain, settings);
     ASSERT_EQ(got.size(), base.size());
     double worst = 0;
-    for (size_t i = 0; i < base.size() / 2; i++) worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - base[i]));
+    for (size_t i = 0; i < base.size() / 2; i++)
+        worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - base[i]));
     EXPECT_LT(worst, 2e-4) << "while the ring holds all of the text";
     EXPECT_EQ(n_unused_, 0u);
 }
@@ -127,22 +137,26 @@ TEST_F(Adapter, WithoutOneTheMixersBeginAsTheBaseModel)
 TEST_F(Adapter, WhatDoesNotFitIsRefused)
 {
     const std::string plain = checkpoint("plain", base_), coda = "model.arch=llama-coda";
-    const auto        expect = [&](const Settings &settings, const std::string &text, const std::string &path) {
+    const auto        expect = [&](const Settings &settings, const std::string &text,
+                            const std::string &path) {
         const std::string got = why(path, settings);
         EXPECT_NE(got.find(text), std::string::npos) << got;
     };
-    expect({ coda, adapter({ { "layer_0.coda.theta", noise({ 4, 7 }, 1, 1) } }) }, "tensor layer_0.coda.theta is [4, 7], want [4, 8]",
-           plain);
+    expect({ coda, adapter({ { "layer_0.coda.theta", noise({ 4, 7 }, 1, 1) } }) },
+           "tensor layer_0.coda.theta is [4, 7], want [4, 8]", plain);
     expect({ coda, adapter({ { "layer_9.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
            "a place for none of its 1 tensors, the first is layer_9.coda.theta", plain);
-    expect({ adapter({ { "layer_0.coda.theta", noise({ 4, 8 }, 1, 1) } }) }, "a place for none of its 1 tensors", plain);
+    expect({ adapter({ { "layer_0.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
+           "a place for none of its 1 tensors", plain);
     Array broken = noise({ 4, 8 }, 1, 1);
     broken.values[3] = NAN;
     expect({ coda, adapter({ { "layer_0.coda.theta", broken } }) },
-           "adapter.safetensors: tensor layer_0.coda.theta holds a number that is not finite", plain);
-    expect({ coda, adapter({ { "layer_0.coda.theta", noise({ 4, 8 }, 1, 1) } }) }, "goes with a safetensors checkpoint",
-           support::golden("llama3/llama3-f32.gguf"));
-    expect({ coda, "model.adapter=" + support::golden("llama3/llama3-f32.gguf") }, "adapters are safetensors files", plain);
+           "adapter.safetensors: tensor layer_0.coda.theta holds a number that is not finite",
+           plain);
+    expect({ coda, adapter({ { "layer_0.coda.theta", noise({ 4, 8 }, 1, 1) } }) },
+           "goes with a safetensors checkpoint", support::golden("llama3/llama3-f32.gguf"));
+    expect({ coda, "model.adapter=" + support::golden("llama3/llama3-f32.gguf") },
+           "adapters are safetensors files", plain);
     expect({ coda, "model.adapter=" + (folder_ / "nothing") }, "nothing: no such file", plain);
     expect({ "model.arch=lama" }, "model.arch = \"lama\": not known; known are llama", plain);
     expect({ "model.arch=qwen3" }, "does not fit architecture qwen3", plain);

@@ -67,7 +67,8 @@ std::string owner(const Event &event)
         Dl_info info;
         if (dladdr(event.frames[i], &info) == 0 || info.dli_fname == nullptr) continue;
         const std::string name = std::filesystem::path(info.dli_fname).filename().string();
-        if (begins(name, "libc.so") || begins(name, "ld-linux") || begins(name, "libstdc++")) continue;
+        if (begins(name, "libc.so") || begins(name, "ld-linux") || begins(name, "libstdc++"))
+            continue;
         return name;
     }
     return "unknown";
@@ -87,12 +88,15 @@ std::string of_ours()
             others[name]++;
             continue;
         }
-        text += std::string(events[e].call) + " of " + std::to_string(events[e].bytes) + " bytes by " + name + "\n";
+        text += std::string(events[e].call) + " of " + std::to_string(events[e].bytes) +
+                " bytes by " + name + "\n";
         char **const symbols = backtrace_symbols(events[e].frames, events[e].n_frames);
-        for (int i = 2; symbols != nullptr && i < events[e].n_frames; i++) text += std::string("    ") + symbols[i] + "\n";
+        for (int i = 2; symbols != nullptr && i < events[e].n_frames; i++)
+            text += std::string("    ") + symbols[i] + "\n";
         free(symbols);
     }
-    for (const auto &[name, count] : others) printf("of %d allocations, %d were made by %s\n", n_events.load(), count, name.c_str());
+    for (const auto &[name, count] : others)
+        printf("of %d allocations, %d were made by %s\n", n_events.load(), count, name.c_str());
     return text;
 }
 
@@ -168,7 +172,8 @@ class Allocation : public ::testing::Test {
     {
         weir_work    work = { sequence->get(), rows, wanted, 0, 0, {}, false, false };
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine->runner(), &work, 1, &logits, engine->error()), WEIR_OK) << engine->text();
+        ASSERT_EQ(weir_runner_step(engine->runner(), &work, 1, &logits, engine->error()), WEIR_OK)
+            << engine->text();
     }
     void demote(Engine *engine, Sequence *sequence)
     {
@@ -176,7 +181,9 @@ class Allocation : public ::testing::Test {
         const weir_kv_table *const table = &sequence->get()->table;
         for (int64_t block = 0; block + 1 < table->n_pages; block++)
             if (!weir_kv_is_cold(store, table->pages[block]))
-                ASSERT_EQ(weir_kv_demote(store, (void *const *)table->pages + block, table->capacity, engine->error()), WEIR_OK)
+                ASSERT_EQ(weir_kv_demote(store, (void *const *)table->pages + block,
+                                         table->capacity, engine->error()),
+                          WEIR_OK)
                     << engine->text();
     }
     void expect_none(const std::string &model, const Settings &settings, bool demotes = false)
@@ -198,7 +205,8 @@ class Allocation : public ::testing::Test {
             weir_work    both[] = { { sequence.get(), 1, WEIR_LOGITS_LAST, 0, 0, {}, false, false },
                                     { other.get(), 64, WEIR_LOGITS_LAST, 0, 0, {}, false, false } };
             const float *logits = nullptr;
-            ASSERT_EQ(weir_runner_step(engine.runner(), both, 2, &logits, engine.error()), WEIR_OK) << engine.text();
+            ASSERT_EQ(weir_runner_step(engine.runner(), both, 2, &logits, engine.error()), WEIR_OK)
+                << engine.text();
         };
         run();
         const size_t scratch = weir_stream_scratch_bytes(weir_engine_stream(engine.get()));
@@ -206,7 +214,8 @@ class Allocation : public ::testing::Test {
         run();
         guard::disarm();
         EXPECT_EQ(guard::of_ours(), "");
-        EXPECT_LE(guard::n_events, guard::n_frees) << "what a library takes in a step it must give back";
+        EXPECT_LE(guard::n_events, guard::n_frees)
+            << "what a library takes in a step it must give back";
         EXPECT_EQ(weir_stream_scratch_bytes(weir_engine_stream(engine.get())), scratch);
     }
 };
@@ -221,20 +230,36 @@ TEST_F(Allocation, TheGuardSees)
     EXPECT_NE(guard::of_ours(), "");
 }
 
-TEST_F(Allocation, NoneWithQuantisedWeights) { expect_none("tq/tq-q8_0.gguf", { "kernels.activations=fast" }); }
-TEST_F(Allocation, NoneWithKQuants) { expect_none("tq-k/tq-k-q4_k.gguf", { "kernels.activations=fast" }); }
-TEST_F(Allocation, NoneWithF32) { expect_none("tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=f32" }); }
-TEST_F(Allocation, NoneWithOpenPages) { expect_none("tq/tq-q8_0.gguf", { "kernels.activations=fast", "kv.format=int8/kivi4" }); }
+TEST_F(Allocation, NoneWithQuantisedWeights)
+{
+    expect_none("tq/tq-q8_0.gguf", { "kernels.activations=fast" });
+}
+TEST_F(Allocation, NoneWithKQuants)
+{
+    expect_none("tq-k/tq-k-q4_k.gguf", { "kernels.activations=fast" });
+}
+TEST_F(Allocation, NoneWithF32)
+{
+    expect_none("tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=f32" });
+}
+TEST_F(Allocation, NoneWithOpenPages)
+{
+    expect_none("tq/tq-q8_0.gguf", { "kernels.activations=fast", "kv.format=int8/kivi4" });
+}
 TEST_F(Allocation, NoneWithADisk)
 {
-    expect_none("tq/tq-q8_0.gguf", { "kernels.activations=fast", "memory.disk=16MiB", "memory.disk_dir=" + ::testing::TempDir() }, true);
+    expect_none("tq/tq-q8_0.gguf",
+                { "kernels.activations=fast", "memory.disk=16MiB",
+                  "memory.disk_dir=" + ::testing::TempDir() },
+                true);
 }
 /* Blocks, steps and copies of memory of fixed size, its banks in use; with what replies and /metrics tell of it. */
 TEST_F(Allocation, NoneWithCoda)
 {
     const support::Folder folder;
     Settings              settings = { "kernels.activations=fast", "kv.format=f16" };
-    const std::string     sizes = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 32\n";
+    const std::string     sizes =
+        "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 32\n";
     support::write_coda(folder, "\"coda\"", support::coda_block(sizes), &settings);
     expect_none_of(folder.path(), settings, false);
     Engine engine;
@@ -254,7 +279,9 @@ TEST_F(Allocation, NoneWithBf16) { expect_none("tq", { "kernels.activations=fast
 TEST_F(Allocation, NoneInTheService)
 {
     Engine engine;
-    ASSERT_EQ(engine.open(support::golden("tq/tq-q8_0.gguf"), { "kernels.activations=fast" }, true), WEIR_OK) << engine.text();
+    ASSERT_EQ(engine.open(support::golden("tq/tq-q8_0.gguf"), { "kernels.activations=fast" }, true),
+              WEIR_OK)
+        << engine.text();
     const std::vector<int32_t> prompt = support::some_tokens(40, 1, 200);
     struct Seen {
         int               n_tokens = 0;
@@ -282,7 +309,10 @@ TEST_F(Allocation, NoneInTheService)
         return true;
     };
     weir_job *job = nullptr;
-    ASSERT_EQ(weir_service_submit(weir_engine_service(engine.get()), &job, &request, engine.error()), WEIR_OK) << engine.text();
+    ASSERT_EQ(
+        weir_service_submit(weir_engine_service(engine.get()), &job, &request, engine.error()),
+        WEIR_OK)
+        << engine.text();
     while (!seen.is_done) usleep(1000);
     weir_job_release(job);
     EXPECT_EQ(seen.n_tokens, 120);

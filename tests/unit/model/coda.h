@@ -19,34 +19,41 @@ inline void write_safetensors(const std::string &path, const Arrays &arrays)
     std::string header = "{", data;
     for (const auto &[name, array] : arrays) {
         const size_t begin = data.size();
-        data.append(reinterpret_cast<const char *>(array.values.data()), array.values.size() * sizeof(float));
+        data.append(reinterpret_cast<const char *>(array.values.data()),
+                    array.values.size() * sizeof(float));
         std::string shape;
         for (const int64_t n : array.shape) shape += (shape.empty() ? "" : ",") + std::to_string(n);
-        header += (header.size() > 1 ? ",\"" : "\"") + name + R"(":{"dtype":"F32","shape":[)" + shape + "],\"data_offsets\":[" +
-                  std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
+        header += (header.size() > 1 ? ",\"" : "\"") + name + R"(":{"dtype":"F32","shape":[)" +
+                  shape + "],\"data_offsets\":[" + std::to_string(begin) + "," +
+                  std::to_string(data.size()) + "]}";
     }
     header += "}";
     header.resize((header.size() + 7) / 8 * 8, ' ');
     const uint64_t length = header.size();
-    write_file(path, std::string(reinterpret_cast<const char *>(&length), sizeof length) + header + data);
+    write_file(path,
+               std::string(reinterpret_cast<const char *>(&length), sizeof length) + header + data);
 }
 
 /* The tensors of the mixers, as the published adapters call them. */
 inline std::string coda_tensors()
 {
     std::string       text;
-    const char *const names[][2] = {
-        { "lambda", "lambda_proj.weight" },  { "lambda_bias", "lambda_proj.bias" }, { "theta", "theta" },
-        { "head_norm", "head_norm.weight" }, { "write", "write_proj.weight" },      { "write_bias", "write_proj.bias" },
-        { "rate", "summary_eta_logit" }
-    };
+    const char *const names[][2] = { { "lambda", "lambda_proj.weight" },
+                                     { "lambda_bias", "lambda_proj.bias" },
+                                     { "theta", "theta" },
+                                     { "head_norm", "head_norm.weight" },
+                                     { "write", "write_proj.weight" },
+                                     { "write_bias", "write_proj.bias" },
+                                     { "rate", "summary_eta_logit" } };
     for (const auto &name : names)
-        text += "\"coda." + std::string(name[0]) + "\" = { hf = \"layers.{i}.self_attn." + name[1] + "\", optional = true }\n";
+        text += "\"coda." + std::string(name[0]) + "\" = { hf = \"layers.{i}.self_attn." + name[1] +
+                "\", optional = true }\n";
     return text;
 }
 
 /* Llama's architecture as `name`, with these layers, blocks and tensors more. */
-inline std::string coda_arch(const std::string &name, const std::string &pattern, const std::string &blocks)
+inline std::string coda_arch(const std::string &name, const std::string &pattern,
+                             const std::string &blocks)
 {
     std::string arch = read_file("configs/arch/llama.toml");
     arch = with(arch, "name     = \"llama\"", "name     = \"" + name + "\"");
@@ -56,13 +63,15 @@ inline std::string coda_arch(const std::string &name, const std::string &pattern
 }
 
 /* A folder with the golden Llama as such a model, two layers. The setting that finds its architecture is added. */
-inline void write_coda(const Folder &folder, const std::string &pattern, const std::string &blocks, Settings *settings)
+inline void write_coda(const Folder &folder, const std::string &pattern, const std::string &blocks,
+                       Settings *settings)
 {
     std::filesystem::create_directories(folder / "archs");
     write_file(folder / "archs/coda.toml", coda_arch("acme", pattern, blocks));
     write_file(folder / "model.safetensors", read_file(golden("llama3/model.safetensors")));
     write_file(folder / "config.json",
-               with(read_file(golden("llama3/config.json")), "\"model_type\": \"llama\"", "\"model_type\": \"acme\""));
+               with(read_file(golden("llama3/config.json")), "\"model_type\": \"llama\"",
+                    "\"model_type\": \"acme\""));
     settings->push_back("model.arch_dir=" + (folder / "archs"));
 }
 
@@ -72,15 +81,18 @@ inline void write_plain_coda(const Folder &folder, const std::string &options, S
 {
     std::filesystem::create_directories(folder / "archs");
     write_file(folder / "archs/coda.toml",
-               "[arch]\nname = \"acme\"\nbase = \"qwen35\"\n[block.attn]\nmixer = \"coda\"\nrope = \"half_split\"\nq_gate = true\n"
+               "[arch]\nname = \"acme\"\nbase = \"qwen35\"\n[block.attn]\nmixer = \"coda\"\nrope = "
+               "\"half_split\"\nq_gate = true\n"
                "qk_norm = true\ndifferential = false\n" +
                    options + "\n");
     for (const char *const name : { "model.safetensors", "config.json" })
         write_file(folder / name, read_file(golden(std::string("tq/") + name)));
-    settings->insert(settings->end(), { "model.arch_dir=" + (folder / "archs"), "model.arch=acme" });
+    settings->insert(settings->end(),
+                     { "model.arch_dir=" + (folder / "archs"), "model.arch=acme" });
 }
 
-inline std::string coda_block(const std::string &options, const std::string &name = "coda", const std::string &rope = "half_split")
+inline std::string coda_block(const std::string &options, const std::string &name = "coda",
+                              const std::string &rope = "half_split")
 {
     return "[block." + name + "]\nmixer = \"coda\"\nrope = \"" + rope + "\"\n" + options + "\n";
 }

@@ -20,15 +20,18 @@ std::ostream &operator<<(std::ostream &out, const Edge &e) { return out << e.nam
 
 std::string sizes_of(const Edge &e)
 {
-    return "window = " + std::to_string(e.window) + "\nlandmarks_exact = " + std::to_string(e.exact) +
-           "\nlandmarks_summary = " + std::to_string(e.summary) + "\nblock_rows = " + std::to_string(e.block) + "\n" + e.options;
+    return "window = " + std::to_string(e.window) +
+           "\nlandmarks_exact = " + std::to_string(e.exact) +
+           "\nlandmarks_summary = " + std::to_string(e.summary) +
+           "\nblock_rows = " + std::to_string(e.block) + "\n" + e.options;
 }
 
 weir_coda_layer layer_of(const Engine &engine, const Edge &e)
 {
     weir_coda_layer layer = {};
     layer.n_kv_heads = engine.shape().n_kv_heads, layer.head_dim = engine.shape().head_dim;
-    layer.window = e.window, layer.n_exact = layer.least_exact = e.exact, layer.n_summary = layer.least_summary = e.summary;
+    layer.window = e.window, layer.n_exact = layer.least_exact = e.exact,
+    layer.n_summary = layer.least_summary = e.summary;
     layer.band = WEIR_CODA_SLOW_PAIRS, layer.format = WEIR_KV_F32;
     return layer;
 }
@@ -41,8 +44,8 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
     };
     void open(const Edge &edge, const std::string &context = "2048")
     {
-        Settings settings = { "kernels.activations=f32", "kv.format=f32", "batch.max_sequences=2", "batch.chunk=1024",
-                              "model.context=" + context };
+        Settings settings = { "kernels.activations=f32", "kv.format=f32", "batch.max_sequences=2",
+                              "batch.chunk=1024", "model.context=" + context };
         support::write_coda(folder_, "\"coda\"", support::coda_block(sizes_of(edge)), &settings);
         ASSERT_EQ(engine_.open(folder_.path(), settings), WEIR_OK) << engine_.text();
     }
@@ -51,14 +54,16 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
         weir_work    work = support::work_of(sequence, n, WEIR_LOGITS_LAST);
         const float *logits = nullptr;
         work.is_prompt = is_prompt;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
+        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK)
+            << engine_.text();
         const float *const row = logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
         out->logits.insert(out->logits.end(), row, row + engine_.n_vocab());
     }
     const char *state_of(Sequence *sequence, int64_t layer) const
     {
-        return reinterpret_cast<const char *>(sequence->get()->recurrent +
-                                              weir_model_layer_memory(weir_engine_model(engine_.get()), layer).state_offset);
+        return reinterpret_cast<const char *>(
+            sequence->get()->recurrent +
+            weir_model_layer_memory(weir_engine_model(engine_.get()), layer).state_offset);
     }
     void expect_sound(Sequence *sequence, const Edge &edge)
     {
@@ -75,7 +80,8 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
                 std::vector<float> row(static_cast<size_t>(layer.n_kv_heads * layer.head_dim));
                 weir_coda_read(&layer, &state, WEIR_KV_K, state.rows[slot], row.data());
                 for (size_t i = 0; i < row.size(); i++)
-                    if (!weir_coda_is_low(&layer, static_cast<int64_t>(i) % layer.head_dim)) ASSERT_EQ(row[i], 0.0f) << "slot " << slot;
+                    if (!weir_coda_is_low(&layer, static_cast<int64_t>(i) % layer.head_dim))
+                        ASSERT_EQ(row[i], 0.0f) << "slot " << slot;
             }
         }
         EXPECT_EQ(banks.n_layers, 2);
@@ -91,7 +97,8 @@ class CodaEdges : public ::testing::TestWithParam<Edge> {
     {
         Sequence sequence(engine_);
         Run      out;
-        sequence.add(support::some_tokens(static_cast<size_t>(edge.prompt + edge.steps), seed, engine_.n_vocab()));
+        sequence.add(support::some_tokens(static_cast<size_t>(edge.prompt + edge.steps), seed,
+                                          engine_.n_vocab()));
         step(&sequence, edge.prompt, true, &out);
         expect_sound(&sequence, edge);
         for (int i = 0; i < edge.steps; i++) step(&sequence, 1, false, &out);
@@ -139,7 +146,8 @@ const Edge edges[] = {
     { "ManySteps", 64, 200, 64, 16, 16, 256, "" },
     { "PromptAndSteps", 512, 20, 64, 16, 16, 256, "" },
 };
-INSTANTIATE_TEST_SUITE_P(Sizes, CodaEdges, ::testing::ValuesIn(edges), [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Sizes, CodaEdges, ::testing::ValuesIn(edges),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 /* After prompts the ring begins at its first slot, and each step goes one on. */
 class CodaRing : public CodaEdges {};
@@ -150,16 +158,19 @@ TEST_P(CodaRing, GoesRound)
     const weir_coda_layer layer = layer_of(engine_, edge);
     Sequence              sequence(engine_);
     Run                   out;
-    sequence.add(support::some_tokens(static_cast<size_t>(edge.prompt + edge.steps), 5, engine_.n_vocab()));
+    sequence.add(
+        support::some_tokens(static_cast<size_t>(edge.prompt + edge.steps), 5, engine_.n_vocab()));
     step(&sequence, edge.prompt, true, &out);
     for (int i = 0; i < edge.steps; i++) {
-        const weir_coda_state state = weir_coda_view(&layer, const_cast<char *>(state_of(&sequence, 1)));
+        const weir_coda_state state =
+            weir_coda_view(&layer, const_cast<char *>(state_of(&sequence, 1)));
         ASSERT_EQ(state.head->first_recent, i % edge.window) << "before step " << i;
         ASSERT_EQ(state.head->n_recent, edge.window);
         step(&sequence, 1, false, &out);
     }
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, CodaRing, ::testing::Values(Edge{ "Three", 96, 39, 32, 16, 16, 64, "" }),
+INSTANTIATE_TEST_SUITE_P(Sizes, CodaRing,
+                         ::testing::Values(Edge{ "Three", 96, 39, 32, 16, 16, 64, "" }),
                          [](const auto &info) { return std::string(info.param.name); });
 
 /* Nothing of what a sequence takes depends on its length: its bytes, the ledger's books, and a copy of its state, which is what a session holds of it. */
@@ -174,11 +185,14 @@ TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
     Run                      out;
     sequence.add(support::some_tokens(32768, 6, engine_.n_vocab()));
     step(&sequence, 1024, true, &out);
-    const size_t bytes = weir_sequence_bytes(sequence.get()), total = weir_ledger_total(ledger, WEIR_TIER_HOST);
+    const size_t bytes = weir_sequence_bytes(sequence.get()),
+                 total = weir_ledger_total(ledger, WEIR_TIER_HOST);
     while (sequence.get()->n_computed < 32768) {
         out.logits.clear();
         for (int i = 0; i < 16; i++) step(&sequence, 1, false, &out);
-        step(&sequence, std::min(1024 - sequence.get()->n_computed % 256, 32768 - sequence.get()->n_computed), true, &out);
+        step(&sequence,
+             std::min(1024 - sequence.get()->n_computed % 256, 32768 - sequence.get()->n_computed),
+             true, &out);
         ASSERT_EQ(weir_sequence_bytes(sequence.get()), bytes);
         ASSERT_EQ(weir_ledger_total(ledger, WEIR_TIER_HOST), total);
     }
@@ -187,7 +201,8 @@ TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
     EXPECT_EQ(static_cast<int64_t>(sequence.get()->recurrent_bytes),
               2 * (slots * heads * dim * 2 * 4 + 4 * slots + 4 * 256 + 8 * 64 + 128));
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, CodaMemory, ::testing::Values(Edge{ "Default", 0, 0, 256, 64, 64, 256, "" }),
+INSTANTIATE_TEST_SUITE_P(Sizes, CodaMemory,
+                         ::testing::Values(Edge{ "Default", 0, 0, 256, 64, 64, 256, "" }),
                          [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

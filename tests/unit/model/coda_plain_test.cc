@@ -34,7 +34,9 @@ Floats logits_of(Engine *engine, int32_t decode_from = INT32_MAX)
         Sink *const to = static_cast<Sink *>(user);
         to->all.insert(to->all.end(), logits, logits + static_cast<size_t>(n_rows) * to->n_vocab);
     };
-    EXPECT_EQ(weir_evaluate(engine->runner(), sequence.get(), &evaluation, engine->error()), WEIR_OK) << engine->text();
+    EXPECT_EQ(weir_evaluate(engine->runner(), sequence.get(), &evaluation, engine->error()),
+              WEIR_OK)
+        << engine->text();
     return sink.all;
 }
 
@@ -53,8 +55,8 @@ double difference(const Floats &a, const Floats &b)
 
 Settings wide(std::vector<std::string> more = {})
 {
-    more.insert(more.end(),
-                { "kernels.activations=f32", "kv.format=f32", "batch.max_sequences=2", "batch.chunk=256", "model.context=512" });
+    more.insert(more.end(), { "kernels.activations=f32", "kv.format=f32", "batch.max_sequences=2",
+                              "batch.chunk=256", "model.context=512" });
     return more;
 }
 
@@ -62,17 +64,20 @@ Settings wide(std::vector<std::string> more = {})
 TEST(CodaPlain, ShippedArchitecturesAreTheirBasesWhileTheRingHoldsTheText)
 {
     for (const auto &[model, arch] :
-         { std::pair("tq", "qwen35-coda"), std::pair("tq/tq-f32.gguf", "qwen35-coda"), std::pair("qwen3", "qwen3-coda"),
-           std::pair("qwen3-untied", "qwen3-coda"), std::pair("qwen2", "qwen2-coda") }) {
+         { std::pair("tq", "qwen35-coda"), std::pair("tq/tq-f32.gguf", "qwen35-coda"),
+           std::pair("qwen3", "qwen3-coda"), std::pair("qwen3-untied", "qwen3-coda"),
+           std::pair("qwen2", "qwen2-coda") }) {
         Engine bounded, whole;
         ASSERT_EQ(whole.open(golden(model), wide()), WEIR_OK) << whole.text();
-        ASSERT_EQ(bounded.open(golden(model), wide({ std::string("model.arch=") + arch })), WEIR_OK) << bounded.text();
+        ASSERT_EQ(bounded.open(golden(model), wide({ std::string("model.arch=") + arch })), WEIR_OK)
+            << bounded.text();
         EXPECT_STREQ(weir_model_arch(weir_engine_model(bounded.get())), arch);
         EXPECT_EQ(weir_model_kv_layers(weir_engine_model(bounded.get())), 0);
         const Floats want = logits_of(&whole);
         EXPECT_LE(difference(logits_of(&bounded), want), 1e-6) << model << ", blocks";
         EXPECT_LE(difference(logits_of(&bounded, 0), want), 1e-6) << model << ", steps";
-        EXPECT_LE(difference(logits_of(&bounded, 70), want), 1e-6) << model << ", blocks, then steps";
+        EXPECT_LE(difference(logits_of(&bounded, 70), want), 1e-6)
+            << model << ", blocks, then steps";
     }
 }
 
@@ -81,18 +86,24 @@ TEST(CodaPlain, AnyArchitectureIsTheBaseOfOne)
 {
     const Folder folder;
     std::filesystem::create_directories(folder / "archs");
-    const std::string block = "\"\n[block.attn]\nmixer = \"coda\"\nrope = { gguf = \"pairs\", hf = \"half_split\" }\ndifferential = false\n"
-                              "gate = \"constant\"\nwindow = 160\nlandmarks_exact = 8\nlandmarks_summary = 8\n";
-    support::write_file(folder / "archs/bounded.toml", "[arch]\nname = \"bounded\"\nbase = \"llama" + block);
+    const std::string block =
+        "\"\n[block.attn]\nmixer = \"coda\"\nrope = { gguf = \"pairs\", hf = \"half_split\" "
+        "}\ndifferential = false\n"
+        "gate = \"constant\"\nwindow = 160\nlandmarks_exact = 8\nlandmarks_summary = 8\n";
+    support::write_file(folder / "archs/bounded.toml",
+                        "[arch]\nname = \"bounded\"\nbase = \"llama" + block);
     for (const char *const model : { "llama3", "llama3/llama3-f32.gguf" }) {
         Engine bounded, whole;
         ASSERT_EQ(whole.open(golden(model), wide()), WEIR_OK) << whole.text();
-        ASSERT_EQ(bounded.open(golden(model), wide({ "model.arch_dir=" + (folder / "archs"), "model.arch=bounded" })), WEIR_OK)
+        ASSERT_EQ(bounded.open(golden(model), wide({ "model.arch_dir=" + (folder / "archs"),
+                                                     "model.arch=bounded" })),
+                  WEIR_OK)
             << bounded.text();
         EXPECT_LE(difference(logits_of(&bounded), logits_of(&whole)), 1e-6) << model;
     }
     Engine mistral;
-    ASSERT_EQ(mistral.open(golden("mistral"), wide({ "model.arch=mistral-coda" })), WEIR_OK) << mistral.text();
+    ASSERT_EQ(mistral.open(golden("mistral"), wide({ "model.arch=mistral-coda" })), WEIR_OK)
+        << mistral.text();
     EXPECT_EQ(weir_model_kv_layers(weir_engine_model(mistral.get())), 0);
     EXPECT_LE(difference(logits_of(&mistral, 0), logits_of(&mistral)), 1e-6);
 }
@@ -106,10 +117,12 @@ TEST(CodaPlain, WhatLeavesTheRingGoesToTheBanks)
            "window = 40\nlandmarks_exact = 0\nlandmarks_summary = 0\ngate = \"constant\"",
            "window = 40\nlandmarks_exact = 16\nlandmarks_summary = 0\ngate = \"constant\"",
            "window = 40\nlandmarks_exact = 0\nlandmarks_summary = 16\ngate = \"constant\"",
-           "window = 40\nlandmarks_exact = 16\nlandmarks_summary = 0\ngate = \"value_norm\"\nexact_gate = 0.5" }) {
+           "window = 40\nlandmarks_exact = 16\nlandmarks_summary = 0\ngate = "
+           "\"value_norm\"\nexact_gate = 0.5" }) {
         const Folder folder;
         Settings     settings = wide();
-        support::write_plain_coda(folder, std::string(options) + "\nblock_rows = 32\nexact_candidates = 32\n", &settings);
+        support::write_plain_coda(
+            folder, std::string(options) + "\nblock_rows = 32\nexact_candidates = 32\n", &settings);
         Engine engine;
         ASSERT_EQ(engine.open(folder.path(), settings), WEIR_OK) << engine.text();
         const Floats now = logits_of(&engine), steps = logits_of(&engine, 0);
@@ -132,7 +145,8 @@ TEST(CodaGates, AreLengthsAgainstTheMeanOfThoseBefore)
     EXPECT_FLOAT_EQ(mean, 5 + 5 / 3.0f);
     Floats parts(4);
     float  other = 0;
-    for (int64_t i = 0; i < 4; i++) weir_gates_of_values(parts.data() + i, &other, values.data() + 2 * i, 1, 2, i, 3);
+    for (int64_t i = 0; i < 4; i++)
+        weir_gates_of_values(parts.data() + i, &other, values.data() + 2 * i, 1, 2, i, 3);
     EXPECT_EQ(parts, gates);
     EXPECT_EQ(other, mean);
     const Floats zeros(8);

@@ -15,8 +15,9 @@ using support::Sequence;
 using support::Settings;
 using Floats = std::vector<float>;
 
-constexpr int BLOCK = 16, N_PROMPT = 150, N_ANSWER = 12, N_TEXT = 240; /* a prompt, its answer, and a second prompt */
-const char    OPTIONS[] = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 16\n";
+constexpr int BLOCK = 16, N_PROMPT = 150, N_ANSWER = 12,
+              N_TEXT = 240; /* a prompt, its answer, and a second prompt */
+const char OPTIONS[] = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 16\n";
 
 struct Case {
     const char *name, *pattern, *format, *options;
@@ -28,18 +29,26 @@ class Coda : public ::testing::TestWithParam<Case> {
     void open(const Settings &more = {})
     {
         if (settings_.empty() && is_plain())
-            support::write_plain_coda(folder_, std::string(OPTIONS) + GetParam().options, &settings_);
+            support::write_plain_coda(folder_, std::string(OPTIONS) + GetParam().options,
+                                      &settings_);
         else if (settings_.empty())
-            support::write_coda(folder_, GetParam().pattern, support::coda_block(std::string(OPTIONS) + GetParam().options), &settings_);
+            support::write_coda(folder_, GetParam().pattern,
+                                support::coda_block(std::string(OPTIONS) + GetParam().options),
+                                &settings_);
         Settings settings = settings_;
-        settings.insert(settings.end(), { "kernels.activations=f32", "batch.max_sequences=128", "batch.chunk=256", "model.context=1024",
-                                          "kv.format=" + std::string(GetParam().format) });
+        settings.insert(settings.end(),
+                        { "kernels.activations=f32", "batch.max_sequences=128", "batch.chunk=256",
+                          "model.context=1024", "kv.format=" + std::string(GetParam().format) });
         settings.insert(settings.end(), more.begin(), more.end());
         ASSERT_EQ(engine_.open(folder_.path(), settings), WEIR_OK) << engine_.text();
     }
     static bool          is_plain() { return std::string(GetParam().pattern) == "plain"; }
-    std::vector<int32_t> tokens(int n, int seed) { return support::some_tokens(static_cast<size_t>(n), seed, engine_.n_vocab()); }
-    static weir_work     work_of(Sequence *sequence, int n, bool is_prompt, weir_logits_wanted wanted = WEIR_LOGITS_ALL)
+    std::vector<int32_t> tokens(int n, int seed)
+    {
+        return support::some_tokens(static_cast<size_t>(n), seed, engine_.n_vocab());
+    }
+    static weir_work work_of(Sequence *sequence, int n, bool is_prompt,
+                             weir_logits_wanted wanted = WEIR_LOGITS_ALL)
     {
         weir_work work = support::work_of(sequence, n, wanted);
         work.is_prompt = is_prompt;
@@ -48,11 +57,15 @@ class Coda : public ::testing::TestWithParam<Case> {
     void step(std::vector<weir_work> *works, size_t own, Floats *all)
     {
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), works->data(), static_cast<int32_t>(works->size()), &logits, engine_.error()), WEIR_OK)
+        ASSERT_EQ(weir_runner_step(engine_.runner(), works->data(),
+                                   static_cast<int32_t>(works->size()), &logits, engine_.error()),
+                  WEIR_OK)
             << engine_.text();
         if (all == nullptr) return;
-        const float *const from = logits + static_cast<size_t>((*works)[own].first_logit) * engine_.n_vocab();
-        all->insert(all->end(), from, from + static_cast<size_t>((*works)[own].n_rows) * engine_.n_vocab());
+        const float *const from =
+            logits + static_cast<size_t>((*works)[own].first_logit) * engine_.n_vocab();
+        all->insert(all->end(), from,
+                    from + static_cast<size_t>((*works)[own].n_rows) * engine_.n_vocab());
     }
     /* Logits of a text, its prompts in pieces that end at multiples of `piece`; `beside`, others come and go. */
     Floats run(int piece, bool beside = false, std::vector<char> *state = nullptr)
@@ -67,13 +80,18 @@ class Coda : public ::testing::TestWithParam<Case> {
             std::vector<weir_work> works;
             const auto             add = [&works](Sequence *sequence, int rows, bool is_prompt) {
                 const int left = sequence->get()->n_tokens - sequence->get()->n_computed;
-                if (left > 0) works.push_back(work_of(sequence, std::min(rows, left), is_prompt, WEIR_LOGITS_LAST));
+                if (left > 0)
+                    works.push_back(
+                        work_of(sequence, std::min(rows, left), is_prompt, WEIR_LOGITS_LAST));
             };
             if (beside) add(&decoding, 1, false);
             if (beside && i % 2 == 0) add(&reading, BLOCK * (1 + i % 2), true);
             const size_t own = works.size();
             const bool   is_answer = at >= N_PROMPT && at < N_PROMPT + N_ANSWER;
-            const int    rows = is_answer ? 1 : std::min((at / piece + 1) * piece, at < N_PROMPT ? N_PROMPT : N_TEXT) - at;
+            const int    rows =
+                is_answer
+                       ? 1
+                       : std::min((at / piece + 1) * piece, at < N_PROMPT ? N_PROMPT : N_TEXT) - at;
             works.push_back(work_of(&ours, rows, !is_answer));
             if (beside) add(&late, i % 3 == 0 ? 64 : BLOCK, true);
             step(&works, own, &all);
@@ -107,14 +125,16 @@ TEST_P(Coda, AnyCutIntoWholeBlocksGivesTheSameBits)
         expect_same(run(piece, false, &other), whole, "pieces of " + std::to_string(piece));
         EXPECT_EQ(other, state);
     }
-    EXPECT_NE(memcmp(run(BLOCK / 2).data(), whole.data(), whole.size() * sizeof(float)), 0) << "cuts inside blocks are other blocks";
+    EXPECT_NE(memcmp(run(BLOCK / 2).data(), whole.data(), whole.size() * sizeof(float)), 0)
+        << "cuts inside blocks are other blocks";
 }
 
 TEST_P(Coda, AnyCompanyGivesTheSameBits)
 {
     open();
     const Floats whole = run(256);
-    for (const int piece : { BLOCK, 64 }) expect_same(run(piece, true), whole, "beside others, pieces of " + std::to_string(piece));
+    for (const int piece : { BLOCK, 64 })
+        expect_same(run(piece, true), whole, "beside others, pieces of " + std::to_string(piece));
     open({ "kernels.threads=3" });
     expect_same(run(256), whole, "three threads");
 }
@@ -131,31 +151,39 @@ TEST_P(Coda, StatesTakenOnTheWayAndForksGoOnWithTheSameBits)
     const int              at[] = { BLOCK, 6 * BLOCK };
     std::vector<Floats>    states(2, Floats(bytes / sizeof(float)));
     std::vector<weir_work> works = { work_of(&ours, N_PROMPT, true) };
-    for (int i = 0; i < 2; i++) works[0].snapshots[works[0].n_snapshots++] = { at[i], states[static_cast<size_t>(i)].data() };
+    for (int i = 0; i < 2; i++)
+        works[0].snapshots[works[0].n_snapshots++] = { at[i],
+                                                       states[static_cast<size_t>(i)].data() };
     step(&works, 0, &all);
-    expect_same(all, Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(all.size())), "with states taken on the way");
+    expect_same(all, Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(all.size())),
+                "with states taken on the way");
     for (int i = 0; i < 2; i++) {
         Sequence stops(engine_);
         Floats   rest;
         stops.add(text);
         works = { work_of(&stops, at[i], true) };
         step(&works, 0, nullptr);
-        EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0) << "after " << at[i] << " tokens";
+        EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)
+            << "after " << at[i] << " tokens";
         Sequence fork(engine_);
         weir_sequence_fork(fork.get(), stops.get());
         works = { work_of(&fork, N_PROMPT - at[i], true) };
         step(&works, 0, &rest);
         expect_same(rest,
-                    Floats(whole.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(at[i]) * engine_.n_vocab()),
+                    Floats(whole.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(at[i]) *
+                                                                  engine_.n_vocab()),
                            whole.begin() + static_cast<ptrdiff_t>(N_PROMPT * engine_.n_vocab())),
                     "a fork goes on");
-        EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0) << "its origin does not notice";
+        EXPECT_EQ(memcmp(stops.get()->recurrent, states[static_cast<size_t>(i)].data(), bytes), 0)
+            << "its origin does not notice";
         /* A sequence that forgets begins as a new one does. */
         weir_sequence_reset(stops.get());
         works = { work_of(&stops, N_PROMPT, true) };
         rest.clear();
         step(&works, 0, &rest);
-        expect_same(rest, Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(rest.size())), "again");
+        expect_same(rest,
+                    Floats(whole.begin(), whole.begin() + static_cast<ptrdiff_t>(rest.size())),
+                    "again");
     }
 }
 
@@ -167,14 +195,17 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
     const weir_plan   *plan = weir_engine_plan_of(engine_.get());
     const weir_ledger *ledger = weir_engine_ledger(engine_.get());
     weir_coda_layer    layer = {};
-    layer.n_kv_heads = shape.n_kv_heads, layer.head_dim = shape.head_dim, layer.window = 24, layer.n_exact = 6, layer.n_summary = 5;
+    layer.n_kv_heads = shape.n_kv_heads, layer.head_dim = shape.head_dim, layer.window = 24,
+    layer.n_exact = 6, layer.n_summary = 5;
     layer.format = std::string(GetParam().format) == "f32" ? WEIR_KV_F32 : WEIR_KV_F16;
-    const bool   has_level = std::string(GetParam().options).find("value_norm") != std::string::npos;
+    const bool has_level = std::string(GetParam().options).find("value_norm") != std::string::npos;
     const size_t each = weir_coda_view(&layer, nullptr).bytes + (has_level ? 64 : 0),
                  n = std::string(GetParam().pattern).find("attn") == std::string::npos ? 2 : 1;
     EXPECT_EQ(plan->recurrent, 3 * n * each);
     /* 35 slots are one page of 64 rows, keys and values, for each KV head; what is beside the page is small. */
-    EXPECT_LT(each, static_cast<size_t>(64 * 2 * shape.n_kv_heads * shape.head_dim) * (layer.format == WEIR_KV_F32 ? 4 : 2) + 1024);
+    EXPECT_LT(each, static_cast<size_t>(64 * 2 * shape.n_kv_heads * shape.head_dim) *
+                            (layer.format == WEIR_KV_F32 ? 4 : 2) +
+                        1024);
     Sequence sequence(engine_);
     EXPECT_EQ(sequence.get()->recurrent_bytes, n * each);
     const auto used = [&] {
@@ -185,7 +216,8 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
     const size_t before = used();
     sequence.add(tokens(1000, 5));
     while (sequence.get()->n_computed < 900) {
-        std::vector<weir_work> works = { work_of(&sequence, std::min(240, 900 - sequence.get()->n_computed), true, WEIR_LOGITS_LAST) };
+        std::vector<weir_work> works = { work_of(
+            &sequence, std::min(240, 900 - sequence.get()->n_computed), true, WEIR_LOGITS_LAST) };
         step(&works, 0, nullptr);
     }
     while (sequence.get()->n_computed < 1000) {
@@ -199,27 +231,37 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
 const Case cases[] = {
     { "F32", "\"coda\"", "f32", "" },
     { "F16", "\"coda\"", "f16", "start = \"noise\"\n" },
-    { "Compat", "\"coda\"", "f32", "candidates = \"compat\"\nhead_norm = \"identity\"\ntheta = 0.3\nlambda_bias = -1\n" },
-    { "Growing", "\"coda\"", "f16", "least_exact = 1\nleast_summary = 0\ngrowth = 200\nrefresh = true\ngate = \"constant\"\n" },
+    { "Compat", "\"coda\"", "f32",
+      "candidates = \"compat\"\nhead_norm = \"identity\"\ntheta = 0.3\nlambda_bias = -1\n" },
+    { "Growing", "\"coda\"", "f16",
+      "least_exact = 1\nleast_summary = 0\ngrowth = 200\nrefresh = true\ngate = \"constant\"\n" },
     { "Hybrid", "\"coda\", \"attn\"", "f16", "" },
-    { "Undivided", "\"coda\"", "f32", "differential = false\ngate = \"value_norm\"\nexact_gate = 0.4\nsummary_gate = 0.5\n" },
+    { "Undivided", "\"coda\"", "f32",
+      "differential = false\ngate = \"value_norm\"\nexact_gate = 0.4\nsummary_gate = 0.5\n" },
     { "Plain", "plain", "f32", "gate = \"constant\"\n" },
-    { "PlainByValues", "plain", "bf16", "gate = \"value_norm\"\nexact_gate = 0.45\nstart = \"noise\"\n" },
+    { "PlainByValues", "plain", "bf16",
+      "gate = \"value_norm\"\nexact_gate = 0.45\nstart = \"noise\"\n" },
 };
-INSTANTIATE_TEST_SUITE_P(Models, Coda, ::testing::ValuesIn(cases), [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, Coda, ::testing::ValuesIn(cases),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 /* ---- what is refused --------------------------------------------------------------------------------------------------------- */
 class CodaRefused : public ::testing::Test {
   protected:
     /* "": it opens. */
-    std::string why(const std::string &options, const Settings &more = {}, const std::string &mixer = "coda")
+    std::string why(const std::string &options, const Settings &more = {},
+                    const std::string &mixer = "coda")
     {
         Settings settings = more;
         Engine   engine;
-        support::write_coda(folder_, "\"coda\"", "[block.coda]\nmixer = \"" + mixer + "\"\nrope = \"half_split\"\n" + options, &settings);
+        support::write_coda(folder_, "\"coda\"",
+                            "[block.coda]\nmixer = \"" + mixer + "\"\nrope = \"half_split\"\n" +
+                                options,
+                            &settings);
         return engine.open(folder_.path(), settings) == WEIR_OK ? "" : engine.text();
     }
-    void expect(const std::string &options, const std::string &text, const Settings &more = {}, const std::string &mixer = "coda")
+    void expect(const std::string &options, const std::string &text, const Settings &more = {},
+                const std::string &mixer = "coda")
     {
         const std::string got = why(options, more, mixer);
         EXPECT_NE(got.find(text), std::string::npos) << options << ": " << got;
@@ -234,9 +276,12 @@ TEST_F(CodaRefused, OptionsThatAreWrongSayWhy)
     EXPECT_EQ(why("theta = 0\nhead_norm = \"identity\"\n", {}, "differential_attention"), "");
     expect("landmarks_exact = 4\nlandmarks_summary = 4\n", "[block.coda]: window is missing");
     expect("window = 8\nlandmarks_exact = 4\n", "landmarks_summary is missing");
-    expect("window = 0\nlandmarks_exact = 4\nlandmarks_summary = 4\n", "window: must be an integer from 1 to 16777216");
-    expect("window = true\nlandmarks_exact = 4\nlandmarks_summary = 4\n", "window: must be an integer");
-    expect(sizes + "landmark_exact = 4\n", "unknown key 'landmark_exact'; the nearest is 'landmarks_exact'");
+    expect("window = 0\nlandmarks_exact = 4\nlandmarks_summary = 4\n",
+           "window: must be an integer from 1 to 16777216");
+    expect("window = true\nlandmarks_exact = 4\nlandmarks_summary = 4\n",
+           "window: must be an integer");
+    expect(sizes + "landmark_exact = 4\n",
+           "unknown key 'landmark_exact'; the nearest is 'landmarks_exact'");
     expect(sizes + "tiled_heads = true\n", "unknown key 'tiled_heads'");
     expect(sizes + "least_exact = 5\n", "least_exact = 5: there are only landmarks_exact = 4");
     expect(sizes + "match = \"high\"\n", "match: must be a number from -2 to 2");
@@ -244,12 +289,14 @@ TEST_F(CodaRefused, OptionsThatAreWrongSayWhy)
     expect(sizes + "found = { gguf = true, onnx = false }\n", "found: a value by container is");
     expect("window = 8\n", "unknown key 'window'", {}, "differential_attention");
     expect("differential = false\n", "unknown key 'differential'", {}, "differential_attention");
-    expect("q_gate = true\n", "differential attention has no output gate", {}, "differential_attention");
+    expect("q_gate = true\n", "differential attention has no output gate", {},
+           "differential_attention");
     expect(sizes + "q_gate = true\n", "differential attention has no output gate");
     expect(sizes + "gate = \"norm\"\n", "gate: must be one of: learned constant value_norm");
     expect(sizes, "set kv.format to one of these", { "kv.format=q8_0" });
     expect(sizes, "set kv.format to one of these", { "kv.format=f16/f32" });
-    expect(sizes + "block_rows = 512\n", "reads prompts in blocks of 512 rows", { "batch.chunk=256" });
+    expect(sizes + "block_rows = 512\n", "reads prompts in blocks of 512 rows",
+           { "batch.chunk=256" });
     EXPECT_EQ(why(sizes + "block_rows = 512\n", { "batch.chunk=512" }), "");
     EXPECT_EQ(why(sizes + "block_rows = 7\n"), "") << "pieces are cut to whole blocks";
 }
@@ -264,12 +311,14 @@ TEST_F(CodaRefused, ABandThatRopeDoesNotLeave)
     const auto plan = [&](double share, const std::string &options) {
         support::write_plain_coda(folder_, options, &settings);
         support::write_file(folder_ / "config.json",
-                            support::with(support::read_file(folder_ / "config.json"), "\"partial_rotary_factor\": 0.25",
+                            support::with(support::read_file(folder_ / "config.json"),
+                                          "\"partial_rotary_factor\": 0.25",
                                           "\"partial_rotary_factor\": " + std::to_string(share)));
         return std::string(engine.plan(folder_.path(), settings) == WEIR_OK ? "" : engine.text());
     };
     for (const double share : { 0.25, 0.5, 1.0 }) EXPECT_EQ(plan(share, sizes), "") << share;
-    EXPECT_NE(plan(0.75, sizes).find("name the band of the prototypes"), std::string::npos) << engine.text();
+    EXPECT_NE(plan(0.75, sizes).find("name the band of the prototypes"), std::string::npos)
+        << engine.text();
     EXPECT_EQ(plan(0.75, sizes + "band = \"upper_half\"\n"), "");
     EXPECT_EQ(plan(0.75, none), "");
 }
@@ -278,7 +327,9 @@ TEST_F(CodaRefused, ABandThatRopeDoesNotLeave)
 TEST_F(CodaRefused, MeansThatNoValuesHave)
 {
     Settings settings = { "kv.format=f32", "batch.chunk=64" };
-    support::write_coda(folder_, "\"coda\"", support::coda_block(std::string(OPTIONS) + "gate = \"value_norm\"\n"), &settings);
+    support::write_coda(folder_, "\"coda\"",
+                        support::coda_block(std::string(OPTIONS) + "gate = \"value_norm\"\n"),
+                        &settings);
     Engine engine;
     ASSERT_EQ(engine.open(folder_.path(), settings), WEIR_OK) << engine.text();
     Sequence sequence(engine);
@@ -288,7 +339,8 @@ TEST_F(CodaRefused, MeansThatNoValuesHave)
     ASSERT_EQ(weir_runner_step(engine.runner(), &work, 1, &logits, engine.error()), WEIR_OK);
     const size_t n = sequence.get()->recurrent_bytes / sizeof(float);
     Floats       state(n + 16);
-    float *const memory = state.data() + (64 - reinterpret_cast<uintptr_t>(state.data()) % 64) % 64 / sizeof(float);
+    float *const memory =
+        state.data() + (64 - reinterpret_cast<uintptr_t>(state.data()) % 64) % 64 / sizeof(float);
     memcpy(memory, sequence.get()->recurrent, n * sizeof(float));
     const weir_model *const model = weir_engine_model(engine.get());
     EXPECT_TRUE(weir_model_is_state(model, memory, 64));
@@ -327,11 +379,16 @@ TEST_F(CodaRefused, StatesThatNoTextLeaves)
     layer.n_kv_heads = engine.shape().n_kv_heads, layer.head_dim = engine.shape().head_dim;
     layer.window = 24, layer.n_exact = 6, layer.n_summary = 5, layer.format = WEIR_KV_F32;
     for (const auto &spoil : std::vector<void (*)(weir_coda_state *)>{
-             [](weir_coda_state *s) { s->head->n_recent = 25; }, [](weir_coda_state *s) { s->head->first_recent = 24; },
-             [](weir_coda_state *s) { s->head->first_recent = -1; }, [](weir_coda_state *s) { s->head->n_rows = 36; },
-             [](weir_coda_state *s) { s->head->n_rows = 3; }, [](weir_coda_state *s) { s->head->n_open_exact = 7; },
-             [](weir_coda_state *s) { s->head->n_open_summary = 4; }, [](weir_coda_state *s) { s->rows[3] = s->rows[4]; },
-             [](weir_coda_state *s) { s->rows[34] = 35; }, [](weir_coda_state *s) { s->rows[0] = -1; },
+             [](weir_coda_state *s) { s->head->n_recent = 25; },
+             [](weir_coda_state *s) { s->head->first_recent = 24; },
+             [](weir_coda_state *s) { s->head->first_recent = -1; },
+             [](weir_coda_state *s) { s->head->n_rows = 36; },
+             [](weir_coda_state *s) { s->head->n_rows = 3; },
+             [](weir_coda_state *s) { s->head->n_open_exact = 7; },
+             [](weir_coda_state *s) { s->head->n_open_summary = 4; },
+             [](weir_coda_state *s) { s->rows[3] = s->rows[4]; },
+             [](weir_coda_state *s) { s->rows[34] = 35; },
+             [](weir_coda_state *s) { s->rows[0] = -1; },
              [](weir_coda_state *s) {
                  std::swap(s->rows[0], s->rows[34]);
                  s->head->n_rows = 34;
@@ -346,7 +403,8 @@ TEST_F(CodaRefused, StatesThatNoTextLeaves)
     std::mt19937 random(7); /* noise is no state, and asking is safe */
     for (int i = 0; i < 200; i++) {
         Floats spoilt = copy();
-        for (int j = 0; j < 8; j++) reinterpret_cast<char *>(spoilt.data())[random() % 512] = static_cast<char>(random());
+        for (int j = 0; j < 8; j++)
+            reinterpret_cast<char *>(spoilt.data())[random() % 512] = static_cast<char>(random());
         (void)weir_model_is_state(model, spoilt.data(), 64);
     }
 }

@@ -7,8 +7,10 @@ namespace support {
 /* The character that stands for a byte in byte-level vocabularies. */
 inline std::string byte_character(int byte)
 {
-    const auto is_plain = [](int b) { return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255); };
-    int        code = byte;
+    const auto is_plain = [](int b) {
+        return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);
+    };
+    int code = byte;
     if (!is_plain(byte)) {
         code = 256;
         for (int b = 0; b < byte; b++) code += !is_plain(b);
@@ -37,7 +39,8 @@ inline std::string byte_tokenizer()
 inline void write_coda_text(const Folder &folder, const std::string &pattern, Settings *settings)
 {
     write_coda(folder, pattern,
-               coda_block("window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 32\nexact_gate = 0.0\n"
+               coda_block("window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = "
+                          "32\nexact_gate = 0.0\n"
                           "summary_gate = 0.0\nlambda_bias = 0\n"),
                settings);
     write_file(folder / "tokenizer.json", byte_tokenizer());

@@ -13,12 +13,17 @@ namespace {
 /* Reads K in f16 only, like the single source on GPUs. */
 const char *only_f16(const weir_caps *, const void *args)
 {
-    return static_cast<const weir_attention_mass_args *>(args)->k_format == WEIR_KV_F16 ? nullptr : "reads KV in f16";
+    return static_cast<const weir_attention_mass_args *>(args)->k_format == WEIR_KV_F16
+               ? nullptr
+               : "reads KV in f16";
 }
 
 struct Close {
     void operator()(weir_arch_set *archs) const { weir_arch_set_close(archs); }
-    void operator()(weir_tensor_directory *directory) const { weir_tensor_directory_close(directory); }
+    void operator()(weir_tensor_directory *directory) const
+    {
+        weir_tensor_directory_close(directory);
+    }
     void operator()(weir_device *device) const { weir_device_close(device); }
     void operator()(weir_stream *stream) const { weir_stream_close(stream); }
     void operator()(weir_model *model) const { weir_model_close(model); }
@@ -62,17 +67,23 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
         ASSERT_EQ(weir_tensor_directory_open(&directory, path, &error), WEIR_OK) << error.text;
         const std::unique_ptr<weir_tensor_directory, Close> close_directory(directory);
         ASSERT_EQ(weir_arch_match(&arch, archs, directory, &error), WEIR_OK) << error.text;
-        const weir_model_settings settings = { WEIR_ACTIVATIONS_F32, nullptr, { WEIR_KV_F16, WEIR_KV_F16 } };
-        ASSERT_EQ(weir_model_bind(&model, directory, arch, stream, &settings, &error), WEIR_OK) << error.text;
+        const weir_model_settings settings = { WEIR_ACTIVATIONS_F32,
+                                               nullptr,
+                                               { WEIR_KV_F16, WEIR_KV_F16 } };
+        ASSERT_EQ(weir_model_bind(&model, directory, arch, stream, &settings, &error), WEIR_OK)
+            << error.text;
         const std::unique_ptr<weir_model, Close> close_model(model);
         for (const weir_kv_format format : { WEIR_KV_F16, WEIR_KV_Q8_0 }) {
-            const std::vector<weir_kv_pair> formats((size_t)weir_model_kv_layers(model), weir_kv_pair{ format, format });
+            const std::vector<weir_kv_pair> formats((size_t)weir_model_kv_layers(model),
+                                                    weir_kv_pair{ format, format });
             weir_workspace_limits           limits = {};
             weir_stream_room                room = {};
-            limits.rows = 64, limits.segments = limits.logits = 1, limits.context = 256, limits.formats = formats.data(),
-            limits.evicts = true;
-            EXPECT_EQ(weir_model_shows_mass(model, formats.data(), {}), format == WEIR_KV_F16) << path;
-            EXPECT_EQ(weir_workspace_scratch(&room, model, &limits, &error), WEIR_OK) << path << ": " << error.text;
+            limits.rows = 64, limits.segments = limits.logits = 1, limits.context = 256,
+            limits.formats = formats.data(), limits.evicts = true;
+            EXPECT_EQ(weir_model_shows_mass(model, formats.data(), {}), format == WEIR_KV_F16)
+                << path;
+            EXPECT_EQ(weir_workspace_scratch(&room, model, &limits, &error), WEIR_OK)
+                << path << ": " << error.text;
             /* masses are handed over where they are shown, and only there */
             EXPECT_EQ(room.near > 0, format == WEIR_KV_F16) << path;
         }

@@ -18,27 +18,37 @@ using support::read_file;
 using support::Settings;
 using support::write_file;
 
-#define EXPECT_SAYS(text, part) EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
+#define EXPECT_SAYS(text, part)                                                                    \
+    EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
 
-const Settings small = { "memory.host=256MiB", "kernels.threads=1", "batch.max_sequences=1", "batch.chunk=64" };
+const Settings small = { "memory.host=256MiB", "kernels.threads=1", "batch.max_sequences=1",
+                         "batch.chunk=64" };
 
 /* Of an input that nobody vouches for: bytes of a file on disk, changed in place. */
 class File {
   public:
-    explicit File(const std::string &path) : path_(path), bytes_(read_file(path)), fd_(open(path.c_str(), O_WRONLY | O_CLOEXEC))
+    explicit File(const std::string &path)
+        : path_(path), bytes_(read_file(path)), fd_(open(path.c_str(), O_WRONLY | O_CLOEXEC))
     {
         EXPECT_GE(fd_, 0) << path;
     }
     File(const File &) = delete;
     File &operator=(const File &) = delete;
     ~File() { close(fd_); }
-    void set(size_t at, unsigned char byte) { EXPECT_EQ(pwrite(fd_, &byte, 1, static_cast<off_t>(at)), 1); }
-    void flip(size_t at, unsigned char bits) { set(at, static_cast<unsigned char>(static_cast<unsigned char>(bytes_[at]) ^ bits)); }
+    void set(size_t at, unsigned char byte)
+    {
+        EXPECT_EQ(pwrite(fd_, &byte, 1, static_cast<off_t>(at)), 1);
+    }
+    void flip(size_t at, unsigned char bits)
+    {
+        set(at, static_cast<unsigned char>(static_cast<unsigned char>(bytes_[at]) ^ bits));
+    }
     void restore(size_t at) { set(at, static_cast<unsigned char>(bytes_[at])); }
     void cut(size_t n) { EXPECT_EQ(ftruncate(fd_, static_cast<off_t>(n)), 0); }
     void restore()
     {
-        EXPECT_EQ(pwrite(fd_, bytes_.data(), bytes_.size(), 0), static_cast<ssize_t>(bytes_.size()));
+        EXPECT_EQ(pwrite(fd_, bytes_.data(), bytes_.size(), 0),
+                  static_cast<ssize_t>(bytes_.size()));
         cut(bytes_.size());
     }
     const std::string &bytes() const { return bytes_; }
@@ -66,8 +76,11 @@ weir_status bind(const std::string &path, weir_error *error)
     if (stream == nullptr) EXPECT_EQ(weir_stream_open(&stream, &options, error), WEIR_OK);
     weir_status status = weir_tensor_directory_open(&directory, path.c_str(), error);
     if (status == WEIR_OK) status = weir_arch_match(&arch, archs, directory, error);
-    const weir_model_settings settings = { WEIR_ACTIVATIONS_FAST, nullptr, { WEIR_KV_F16, WEIR_KV_F16 } };
-    if (status == WEIR_OK) status = weir_model_bind(&model, directory, arch, stream, &settings, error);
+    const weir_model_settings settings = { WEIR_ACTIVATIONS_FAST,
+                                           nullptr,
+                                           { WEIR_KV_F16, WEIR_KV_F16 } };
+    if (status == WEIR_OK)
+        status = weir_model_bind(&model, directory, arch, stream, &settings, error);
     weir_model_close(model);
     weir_tensor_directory_close(directory);
     return status;
@@ -109,7 +122,8 @@ void probe(const std::string &model, bool run, Counts *counts, const std::string
     engine.close();
 }
 
-void flip_every_byte(const std::string &model, const std::string &path, size_t n_header, int run_every, Counts *counts)
+void flip_every_byte(const std::string &model, const std::string &path, size_t n_header,
+                     int run_every, Counts *counts)
 {
     File file(path);
     ASSERT_LE(n_header, file.bytes().size());
@@ -120,14 +134,16 @@ void flip_every_byte(const std::string &model, const std::string &path, size_t n
     for (size_t at = 0; at < n_header; at++) {
         for (const unsigned char bits : { 0x01, 0x80, 0xff }) {
             file.flip(at, bits);
-            probe(model, i++ % run_every == 0, counts, "byte " + std::to_string(at) + " ^ " + std::to_string(bits));
+            probe(model, i++ % run_every == 0, counts,
+                  "byte " + std::to_string(at) + " ^ " + std::to_string(bits));
         }
         file.restore(at);
         if (::testing::Test::HasFailure()) break;
     }
 }
 
-void cut_everywhere(const std::string &model, const std::string &path, size_t n_header, Counts *counts)
+void cut_everywhere(const std::string &model, const std::string &path, size_t n_header,
+                    Counts *counts)
 {
     File         file(path);
     const size_t n = file.bytes().size();
@@ -153,15 +169,20 @@ void expect_modest_memory()
 /* Where the tensor data of a GGUF begins. */
 size_t gguf_header(const std::string &bytes) { return (bytes.rfind(".weight") / 32 + 3) * 32; }
 
-void copy_to(const Folder &folder, const char *from, const char *to) { write_file(folder / to, read_file(golden(from))); }
+void copy_to(const Folder &folder, const char *from, const char *to)
+{
+    write_file(folder / to, read_file(golden(from)));
+}
 
 TEST(Hostile, GgufWithFlippedBits)
 {
     const Folder folder;
     Counts       counts;
     copy_to(folder, "qwen3/qwen3-bf16.gguf", "m.gguf");
-    flip_every_byte(folder / "m.gguf", folder / "m.gguf", gguf_header(read_file(folder / "m.gguf")), 16, &counts);
-    printf("%d files, %d bound, of %d opened %d computed\n", counts.n_files, counts.n_bound, counts.n_opened, counts.n_computed);
+    flip_every_byte(folder / "m.gguf", folder / "m.gguf", gguf_header(read_file(folder / "m.gguf")),
+                    16, &counts);
+    printf("%d files, %d bound, of %d opened %d computed\n", counts.n_files, counts.n_bound,
+           counts.n_opened, counts.n_computed);
     EXPECT_GT(counts.n_bound, 0);
     EXPECT_LT(counts.n_bound, counts.n_files);
     expect_modest_memory();
@@ -188,7 +209,8 @@ TEST(Hostile, SafetensorsWithFlippedBits)
     uint64_t n;
     memcpy(&n, read_file(folder / "model.safetensors").data(), sizeof n);
     flip_every_byte(folder.path(), folder / "model.safetensors", 8 + n, 4, &counts);
-    flip_every_byte(folder.path(), folder / "config.json", read_file(folder / "config.json").size(), 1, &counts);
+    flip_every_byte(folder.path(), folder / "config.json", read_file(folder / "config.json").size(),
+                    1, &counts);
     EXPECT_GT(counts.n_bound, 0);
     EXPECT_LT(counts.n_bound, counts.n_files);
     expect_modest_memory();
@@ -199,7 +221,8 @@ TEST(Hostile, CutFiles)
     const Folder gguf, tensors;
     Counts       counts;
     copy_to(gguf, "qwen3/qwen3-bf16.gguf", "m.gguf");
-    cut_everywhere(gguf / "m.gguf", gguf / "m.gguf", gguf_header(read_file(gguf / "m.gguf")), &counts);
+    cut_everywhere(gguf / "m.gguf", gguf / "m.gguf", gguf_header(read_file(gguf / "m.gguf")),
+                   &counts);
     EXPECT_EQ(counts.n_bound, 0);
     copy_to(tensors, "mistral/model.safetensors", "model.safetensors");
     copy_to(tensors, "mistral/config.json", "config.json");
@@ -220,12 +243,14 @@ class Config : public ::testing::TestWithParam<Wrong> {};
 TEST_P(Config, IsRefusedByName)
 {
     const Folder folder;
-    copy_to(folder, (std::string(GetParam().model) + "/model.safetensors").c_str(), "model.safetensors");
+    copy_to(folder, (std::string(GetParam().model) + "/model.safetensors").c_str(),
+            "model.safetensors");
     std::string       text = read_file(golden(std::string(GetParam().model) + "/config.json"));
     const std::string from = GetParam().from;
     size_t            at = text.find(from);
     ASSERT_NE(at, std::string::npos) << from;
-    for (; at != std::string::npos; at = text.find(from, at + strlen(GetParam().to))) text.replace(at, from.size(), GetParam().to);
+    for (; at != std::string::npos; at = text.find(from, at + strlen(GetParam().to)))
+        text.replace(at, from.size(), GetParam().to);
     write_file(folder / "config.json", text);
     Engine engine;
     EXPECT_NE(engine.plan(folder.path(), small), WEIR_OK);
@@ -236,91 +261,133 @@ TEST_P(Config, IsRefusedByName)
 }
 
 const Wrong wrong[] = {
-    { "NoHeads", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0", "n_heads is 0" },
-    { "NegativeHeads", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": -4", "n_heads is -4" },
-    { "HalfAHead", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 4.5", "n_heads is 4.5" },
-    { "HeadsAsText", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": \"4\"", "num_attention_heads" },
-    { "NoKvHeads", "qwen3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 0", "n_kv_heads is 0" },
-    { "HeadsDoNotDivide", "qwen3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "do not divide" },
-    { "HugeHeads", "qwen3", "\"head_dim\": 32", "\"head_dim\": 1000000000000", "head_dim is 1e+12" },
+    { "NoHeads", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 0",
+      "n_heads is 0" },
+    { "NegativeHeads", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": -4",
+      "n_heads is -4" },
+    { "HalfAHead", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": 4.5",
+      "n_heads is 4.5" },
+    { "HeadsAsText", "qwen3", "\"num_attention_heads\": 4", "\"num_attention_heads\": \"4\"",
+      "num_attention_heads" },
+    { "NoKvHeads", "qwen3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 0",
+      "n_kv_heads is 0" },
+    { "HeadsDoNotDivide", "qwen3", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3",
+      "do not divide" },
+    { "HugeHeads", "qwen3", "\"head_dim\": 32", "\"head_dim\": 1000000000000",
+      "head_dim is 1e+12" },
     { "WrongHeads", "qwen3", "\"head_dim\": 32", "\"head_dim\": 64", "self_attn.q_proj.weight" },
     { "OddRope", "qwen3", "\"head_dim\": 32", "\"head_dim\": 31", "31" },
     { "NoWidth", "qwen3", "\"hidden_size\": 64", "\"hidden_size\": 0", "d_model is 0" },
     { "OtherWidth", "qwen3", "\"hidden_size\": 64", "\"hidden_size\": 128", "embed_tokens.weight" },
     { "NoFfn", "qwen3", "\"intermediate_size\": 96", "\"intermediate_size\": -1", "d_ffn is -1" },
-    { "MissingFfn", "qwen3", "\"intermediate_size\"", "\"intermediate_sizes\"", "intermediate_size" },
+    { "MissingFfn", "qwen3", "\"intermediate_size\"", "\"intermediate_sizes\"",
+      "intermediate_size" },
     { "MissingHeads", "qwen3", "\"num_attention_heads\"", "\"heads\"", "num_attention_heads" },
     { "MissingType", "qwen3", "\"model_type\"", "\"kind\"", "model_type" },
-    { "NoLayers", "qwen3", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0", "n_layers is 0" },
-    { "TooManyLayers", "qwen3", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 100000", "n_layers is 100000" },
+    { "NoLayers", "qwen3", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 0",
+      "n_layers is 0" },
+    { "TooManyLayers", "qwen3", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 100000",
+      "n_layers is 100000" },
     { "MoreLayers", "qwen3", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "layers.2." },
-    { "NoContext", "qwen3", "\"max_position_embeddings\": 4096", "\"max_position_embeddings\": 0", "context is 0" },
-    { "NegativeContext", "qwen3", "\"max_position_embeddings\": 4096", "\"max_position_embeddings\": -1", "context is -1" },
+    { "NoContext", "qwen3", "\"max_position_embeddings\": 4096", "\"max_position_embeddings\": 0",
+      "context is 0" },
+    { "NegativeContext", "qwen3", "\"max_position_embeddings\": 4096",
+      "\"max_position_embeddings\": -1", "context is -1" },
     { "ThetaZero", "qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": 0", "rope_theta is 0" },
-    { "ThetaNegative", "qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": -1e6", "rope_theta is -1e+06" },
-    { "EpsNegative", "qwen3", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1e-6", "norm_eps is -1e-06" },
-    { "EpsHuge", "qwen3", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e300", "norm_eps is 1e+300" },
+    { "ThetaNegative", "qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": -1e6",
+      "rope_theta is -1e+06" },
+    { "EpsNegative", "qwen3", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": -1e-6",
+      "norm_eps is -1e-06" },
+    { "EpsHuge", "qwen3", "\"rms_norm_eps\": 1e-06", "\"rms_norm_eps\": 1e300",
+      "norm_eps is 1e+300" },
     { "Vocabulary", "qwen3", "\"vocab_size\": 320", "\"vocab_size\": 319", "vocab_size" },
-    { "LayerTypesShort", "tq", "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 5", "layer_types" },
-    { "LayerTypesLong", "tq", "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 3", "layer_types" },
+    { "LayerTypesShort", "tq", "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 5",
+      "layer_types" },
+    { "LayerTypesLong", "tq", "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 3",
+      "layer_types" },
     { "LayerTypesOther", "tq", "\"full_attention\"", "\"sliding_attention\"", "sliding_attention" },
-    { "LayerTypesNumber", "tq", "\"layer_types\": [", "\"layer_types\": 4, \"x\": [", "layer_types" },
-    { "NoDeltaHeads", "tq", "\"linear_num_key_heads\": 2", "\"linear_num_key_heads\": 0", "gdn_k_heads is 0" },
-    { "DeltaHeadsDoNotDivide", "tq", "\"linear_num_key_heads\": 2", "\"linear_num_key_heads\": 4", "do not divide" },
-    { "NoTaps", "tq", "\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 0", "gdn_taps is 0" },
-    { "ManyTaps", "tq", "\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 100", "gdn_taps is 100" },
-    { "PartialRope", "tq", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 4.0", "RoPE turns 128 of 32" },
-    { "NegativeRope", "tq", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": -0.25", "rotary_dim is -8" },
-    { "LayerTypesMissing", "tq", "\"layer_types\": [", "\"layer_types\": [], \"x\": [", "layer_types has 0 entries" },
+    { "LayerTypesNumber", "tq", "\"layer_types\": [", "\"layer_types\": 4, \"x\": [",
+      "layer_types" },
+    { "NoDeltaHeads", "tq", "\"linear_num_key_heads\": 2", "\"linear_num_key_heads\": 0",
+      "gdn_k_heads is 0" },
+    { "DeltaHeadsDoNotDivide", "tq", "\"linear_num_key_heads\": 2", "\"linear_num_key_heads\": 4",
+      "do not divide" },
+    { "NoTaps", "tq", "\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 0",
+      "gdn_taps is 0" },
+    { "ManyTaps", "tq", "\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 100",
+      "gdn_taps is 100" },
+    { "PartialRope", "tq", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 4.0",
+      "RoPE turns 128 of 32" },
+    { "NegativeRope", "tq", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": -0.25",
+      "rotary_dim is -8" },
+    { "LayerTypesMissing", "tq", "\"layer_types\": [", "\"layer_types\": [], \"x\": [",
+      "layer_types has 0 entries" },
     { "RopeType", "llama3", "\"rope_type\": \"llama3\"", "\"rope_type\": \"spiral\"", "spiral" },
     { "RopeFactor", "llama3", "\"factor\": 8.0", "\"factor\": 0.0", "factor" },
-    { "RopeFrequencies", "llama3", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 1.0", "frequency factors" },
+    { "RopeFrequencies", "llama3", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 1.0",
+      "frequency factors" },
     { "RopeFactorNegative", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": -2.0}", "factor -2" },
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": -2.0}",
+      "factor -2" },
     { "RopeFactorHuge", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 1e300}", "factor 1e+300" },
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 1e300}",
+      "factor 1e+300" },
     { "RopeFactorTiny", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 1e-300}", "frequency 0 infinite" },
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": "
+      "1e-300}",
+      "frequency 0 infinite" },
     { "RopeFactorText", "qwen3", "\"rope_theta\": 1000000.0",
       "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": \"8\"}",
       "rope_scaling.factor is not a number" },
-    { "RopeNoType", "qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"factor\": 8.0}",
+    { "RopeNoType", "qwen3", "\"rope_theta\": 1000000.0",
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"factor\": 8.0}",
       "rope_scaling.factor is given, but no rope_type" },
     { "RopeTypeNumber", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": 3, \"factor\": 8.0}", "rope_scaling.rope_type is not a text" },
-    { "RopeText", "qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": 1000000.0, \"rope_scaling\": \"linear\"",
-      "rope_scaling is not a group" },
-    { "RopeList", "qwen3", "\"rope_theta\": 1000000.0", "\"rope_theta\": 1000000.0, \"rope_scaling\": [8.0]",
-      "rope_scaling is not a group" },
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": 3, \"factor\": 8.0}",
+      "rope_scaling.rope_type is not a text" },
+    { "RopeText", "qwen3", "\"rope_theta\": 1000000.0",
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": \"linear\"", "rope_scaling is not a group" },
+    { "RopeList", "qwen3", "\"rope_theta\": 1000000.0",
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": [8.0]", "rope_scaling is not a group" },
     { "RopeDynamic", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}", "'dynamic' is not supported" },
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 2.0}",
+      "'dynamic' is not supported" },
     { "RopeOriginal", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": 0}",
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+      "\"original_max_position_embeddings\": 0}",
       "original context 0" },
     { "RopeOriginalText", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"original_max_position_embeddings\": "
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+      "\"original_max_position_embeddings\": "
       "\"4k\"}",
       "original_max_position_embeddings is not a number" },
     { "YarnBetas", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"beta_fast\": 1, \"beta_slow\": 32}",
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+      "\"beta_fast\": 1, \"beta_slow\": 32}",
       "beta_fast 1 and beta_slow 32" },
     { "YarnBetaText", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"beta_slow\": \"1\"}",
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+      "\"beta_slow\": \"1\"}",
       "beta_slow is not a number" },
     { "YarnAttention", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"attention_factor\": -1.0}",
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+      "\"attention_factor\": -1.0}",
       "cos and sin is -1" },
     { "YarnAttentionZero", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"attention_factor\": 0}",
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+      "\"attention_factor\": 0}",
       "cos and sin is 0" },
     { "LlamaLow", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 0}",
+      "\"rope_theta\": 1000000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, "
+      "\"low_freq_factor\": 0}",
       "frequency factors 0" },
     { "YarnTheta", "qwen3", "\"rope_theta\": 1000000.0",
-      "\"rope_theta\": 1.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}", "rope_theta above 1" },
+      "\"rope_theta\": 1.0, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}",
+      "rope_theta above 1" },
     { "Window", "mistral", "\"sliding_window\": 4", "\"sliding_window\": -4", "window is -4" },
 };
-INSTANTIATE_TEST_SUITE_P(Values, Config, ::testing::ValuesIn(wrong), [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Values, Config, ::testing::ValuesIn(wrong),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 /* ---- RoPE scaling in GGUF ---------------------------------------------------------------------------------------------------------- */
 
@@ -336,7 +403,10 @@ std::string gguf_key(const std::string &key, uint32_t type, const std::string &v
     return gguf_text(key) + std::string(reinterpret_cast<const char *>(&type), sizeof type) + value;
 }
 
-std::string gguf_float(float value) { return std::string(reinterpret_cast<const char *>(&value), sizeof value); }
+std::string gguf_float(float value)
+{
+    return std::string(reinterpret_cast<const char *>(&value), sizeof value);
+}
 
 /* Puts keys before the others of a GGUF file, with one more that keeps its data section aligned. */
 std::string with_keys(std::string bytes, const std::vector<std::string> &keys)
@@ -355,8 +425,8 @@ std::string with_keys(std::string bytes, const std::vector<std::string> &keys)
 TEST(Hostile, RopeScalingOfGguf)
 {
     const Folder      folder;
-    const std::string bytes = read_file(golden("qwen3/qwen3-bf16.gguf")), type = "qwen3.rope.scaling.type",
-                      factor = "qwen3.rope.scaling.factor";
+    const std::string bytes = read_file(golden("qwen3/qwen3-bf16.gguf")),
+                      type = "qwen3.rope.scaling.type", factor = "qwen3.rope.scaling.factor";
     Engine engine;
     const struct {
         std::vector<std::string> keys;
@@ -364,11 +434,16 @@ TEST(Hostile, RopeScalingOfGguf)
     } cases[] = {
         { {}, nullptr },
         { { gguf_key(type, 8, gguf_text("none")) }, nullptr },
-        { { gguf_key(type, 8, gguf_text("linear")), gguf_key(factor, 6, gguf_float(2.0f)) }, nullptr },
-        { { gguf_key(type, 8, gguf_text("linear")), gguf_key(factor, 6, gguf_float(0.0f)) }, "factor 0" },
-        { { gguf_key(type, 8, gguf_text("yarn")), gguf_key(factor, 6, gguf_float(NAN)) }, "factor nan" },
-        { { gguf_key(type, 8, gguf_text("yarn")), gguf_key(factor, 6, gguf_float(INFINITY)) }, "factor inf" },
-        { { gguf_key(type, 8, gguf_text("yarn")), gguf_key(factor, 8, gguf_text("4")) }, "qwen3.rope.scaling.factor is not a number" },
+        { { gguf_key(type, 8, gguf_text("linear")), gguf_key(factor, 6, gguf_float(2.0f)) },
+          nullptr },
+        { { gguf_key(type, 8, gguf_text("linear")), gguf_key(factor, 6, gguf_float(0.0f)) },
+          "factor 0" },
+        { { gguf_key(type, 8, gguf_text("yarn")), gguf_key(factor, 6, gguf_float(NAN)) },
+          "factor nan" },
+        { { gguf_key(type, 8, gguf_text("yarn")), gguf_key(factor, 6, gguf_float(INFINITY)) },
+          "factor inf" },
+        { { gguf_key(type, 8, gguf_text("yarn")), gguf_key(factor, 8, gguf_text("4")) },
+          "qwen3.rope.scaling.factor is not a number" },
         { { gguf_key(type, 8, gguf_text("longrope")) }, "'longrope' is not supported" },
         { { gguf_key(type, 6, gguf_float(1.0f)) }, "qwen3.rope.scaling.type is not a text" },
         { { gguf_key(factor, 6, gguf_float(-1.0f)) }, "factor -1" },
@@ -402,7 +477,8 @@ void expect_not_finite(const char *tensor, size_t element, uint16_t bits)
     const size_t entry = bytes.find(std::string("\"") + tensor + "\"");
     ASSERT_NE(entry, std::string::npos) << tensor;
     const size_t begin = bytes.find("\"data_offsets\":[", entry) + strlen("\"data_offsets\":[");
-    memcpy(&bytes[8 + n + std::stoul(bytes.substr(begin, 20)) + element * sizeof bits], &bits, sizeof bits);
+    memcpy(&bytes[8 + n + std::stoul(bytes.substr(begin, 20)) + element * sizeof bits], &bits,
+           sizeof bits);
     write_file(folder / "model.safetensors", bytes);
     Engine engine;
     EXPECT_EQ(engine.open(folder.path(), small), WEIR_EFORMAT);
@@ -412,8 +488,8 @@ void expect_not_finite(const char *tensor, size_t element, uint16_t bits)
 
 TEST(Hostile, NormsThatAreNotNumbers)
 {
-    expect_not_finite("model.norm.weight", 0, 0x7fc0);                        /* NaN */
-    expect_not_finite("model.layers.1.input_layernorm.weight", 63, 0xff80);   /* -infinity */
+    expect_not_finite("model.norm.weight", 0, 0x7fc0); /* NaN */
+    expect_not_finite("model.layers.1.input_layernorm.weight", 63, 0xff80); /* -infinity */
     expect_not_finite("model.layers.0.self_attn.q_norm.weight", 5, 0x7f80);
 }
 
@@ -421,22 +497,26 @@ TEST(Hostile, MatricesThatAreNotNumbers)
 {
     expect_not_finite("model.layers.0.self_attn.q_proj.weight", 0, 0x7fc0);
     expect_not_finite("model.layers.1.mlp.down_proj.weight", 64 * 96 - 1, 0x7f80);
-    expect_not_finite("model.embed_tokens.weight", 320 * 64 - 1, 0xff80); /* tied: also the output */
+    expect_not_finite("model.embed_tokens.weight", 320 * 64 - 1,
+                      0xff80); /* tied: also the output */
 }
 
 /* A scale of a quantised block; K types clamp infinity away while they pack. `at` is where the block has it. */
-void expect_scale_checked(const char *model, const char *tensor, size_t at, const Settings &settings)
+void expect_scale_checked(const char *model, const char *tensor, size_t at,
+                          const Settings &settings)
 {
     const Folder           folder;
     weir_tensor_directory *directory = nullptr;
     weir_error             error = {};
     copy_to(folder, model, "m.gguf");
-    ASSERT_EQ(weir_tensor_directory_open(&directory, (folder / "m.gguf").c_str(), &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_tensor_directory_open(&directory, (folder / "m.gguf").c_str(), &error), WEIR_OK)
+        << error.text;
     const weir_tensor *const found = weir_tensor_directory_find(directory, tensor);
     ASSERT_NE(found, nullptr) << tensor;
     const std::string bytes = read_file(folder / "m.gguf");
-    const size_t      begin = bytes.find(std::string(reinterpret_cast<const char *>(found->data), found->bytes));
-    const size_t      last = found->bytes - static_cast<size_t>(weir_dtype_of(found->dtype).block_bytes);
+    const size_t      begin =
+        bytes.find(std::string(reinterpret_cast<const char *>(found->data), found->bytes));
+    const size_t last = found->bytes - static_cast<size_t>(weir_dtype_of(found->dtype).block_bytes);
     weir_tensor_directory_close(directory);
     ASSERT_NE(begin, std::string::npos);
     for (const char *bits : { "\x00\x7c", "\x01\xfe" }) {

@@ -10,7 +10,7 @@ using support::Sequence;
 using support::Settings;
 
 constexpr int n_prompt = 150; /* two pages and a part; past three chunks of 64 + 1 and of 7 */
-constexpr int n_long = 2150;  /* three splits of attention, and the last of them begun */
+constexpr int n_long = 2150; /* three splits of attention, and the last of them begun */
 
 struct Case {
     const char *name, *model;
@@ -26,7 +26,8 @@ class Invariance : public ::testing::TestWithParam<Case> {
         for (const std::string &setting : GetParam().settings) {
             if (setting.rfind("kernels.isa=", 0) != 0) continue;
             Engine probe;
-            if (probe.open(support::golden(GetParam().model), { setting }) == WEIR_ECONFIG) GTEST_SKIP() << probe.text();
+            if (probe.open(support::golden(GetParam().model), { setting }) == WEIR_ECONFIG)
+                GTEST_SKIP() << probe.text();
         }
     }
     /* So many slots that all rows of the prompt may have logits in one step. */
@@ -36,7 +37,8 @@ class Invariance : public ::testing::TestWithParam<Case> {
         settings.insert(settings.end(), more.begin(), more.end());
         settings.insert(settings.end(), { "batch.max_sequences=128", "batch.chunk=256" });
         settings.push_back("model.context=" + std::to_string(std::max<size_t>(n_tokens, 256)));
-        ASSERT_EQ(engine_.open(support::golden(GetParam().model), settings), WEIR_OK) << engine_.text();
+        ASSERT_EQ(engine_.open(support::golden(GetParam().model), settings), WEIR_OK)
+            << engine_.text();
         prompt_ = support::some_tokens(n_tokens, 3, engine_.n_vocab());
     }
     /* Logits of the last `n_last` rows of the prompt: what is before them in pieces of `piece`, they themselves in pieces of `last_piece`. */
@@ -47,13 +49,19 @@ class Invariance : public ::testing::TestWithParam<Case> {
         sequence.add(prompt_);
         const int n = static_cast<int>(prompt_.size()), from = n - n_last;
         for (int at = 0; at < n;) {
-            const bool   is_last = at >= from;
-            weir_work    work = support::work_of(&sequence, is_last ? std::min(last_piece, n - at) : std::min(piece, from - at),
-                                              is_last ? WEIR_LOGITS_ALL : WEIR_LOGITS_LAST);
+            const bool is_last = at >= from;
+            weir_work  work = support::work_of(
+                &sequence, is_last ? std::min(last_piece, n - at) : std::min(piece, from - at),
+                is_last ? WEIR_LOGITS_ALL : WEIR_LOGITS_LAST);
             const float *logits = nullptr;
-            EXPECT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
-            const float *const first = logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
-            if (is_last) all.insert(all.end(), first, first + static_cast<size_t>(work.n_rows) * engine_.n_vocab());
+            EXPECT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()),
+                      WEIR_OK)
+                << engine_.text();
+            const float *const first =
+                logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
+            if (is_last)
+                all.insert(all.end(), first,
+                           first + static_cast<size_t>(work.n_rows) * engine_.n_vocab());
             at += work.n_rows;
         }
         return all;
@@ -65,7 +73,9 @@ class Invariance : public ::testing::TestWithParam<Case> {
         std::vector<float> all;
         sequence.add(prompt_);
         for (int at = 0; at < n_prompt;) {
-            weir_work work = support::work_of(&sequence, at == 0 && first > 0 ? first : std::min(piece, n_prompt - at), WEIR_LOGITS_ALL);
+            weir_work work = support::work_of(
+                &sequence, at == 0 && first > 0 ? first : std::min(piece, n_prompt - at),
+                WEIR_LOGITS_ALL);
             step(&work, 1, 0, &all);
             at += work.n_rows;
         }
@@ -82,9 +92,10 @@ class Invariance : public ::testing::TestWithParam<Case> {
         late.add(support::some_tokens(250, 13, engine_.n_vocab()));
         for (int at = 0, i = 0; at < n_prompt; at += piece, i++) {
             std::vector<weir_work> works;
-            const auto             add = [&works](Sequence *sequence, int rows, weir_logits_wanted wanted) {
+            const auto add = [&works](Sequence *sequence, int rows, weir_logits_wanted wanted) {
                 const int left = sequence->get()->n_tokens - sequence->get()->n_computed;
-                if (left > 0) works.push_back(support::work_of(sequence, std::min(rows, left), wanted));
+                if (left > 0)
+                    works.push_back(support::work_of(sequence, std::min(rows, left), wanted));
             };
             add(&decoding, 1, WEIR_LOGITS_LAST);
             if (i % 2 == 0) add(&reading, 13 + i, WEIR_LOGITS_NONE);
@@ -98,12 +109,17 @@ class Invariance : public ::testing::TestWithParam<Case> {
     void step(weir_work *works, size_t n_works, size_t own, std::vector<float> *all)
     {
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), works, static_cast<int32_t>(n_works), &logits, engine_.error()), WEIR_OK)
+        ASSERT_EQ(weir_runner_step(engine_.runner(), works, static_cast<int32_t>(n_works), &logits,
+                                   engine_.error()),
+                  WEIR_OK)
             << engine_.text();
-        const float *const from = logits + static_cast<size_t>(works[own].first_logit) * engine_.n_vocab();
-        all->insert(all->end(), from, from + static_cast<size_t>(works[own].n_rows) * engine_.n_vocab());
+        const float *const from =
+            logits + static_cast<size_t>(works[own].first_logit) * engine_.n_vocab();
+        all->insert(all->end(), from,
+                    from + static_cast<size_t>(works[own].n_rows) * engine_.n_vocab());
     }
-    void expect_same(const std::vector<float> &got, const std::vector<float> &want, const std::string &how)
+    void expect_same(const std::vector<float> &got, const std::vector<float> &want,
+                     const std::string &how)
     {
         ASSERT_EQ(got.size(), want.size()) << how;
         ASSERT_GT(got.size(), 0u);
@@ -114,8 +130,9 @@ class Invariance : public ::testing::TestWithParam<Case> {
             first = std::min(first, i);
             differ++;
         }
-        ADD_FAILURE() << how << ": " << differ << " of " << got.size() << " logits differ, first at row " << first / engine_.n_vocab()
-                      << ": " << got[first] << " and " << want[first];
+        ADD_FAILURE() << how << ": " << differ << " of " << got.size()
+                      << " logits differ, first at row " << first / engine_.n_vocab() << ": "
+                      << got[first] << " and " << want[first];
     }
     Engine               engine_;
     std::vector<int32_t> prompt_;
@@ -125,7 +142,8 @@ TEST_P(Invariance, AnyCutGivesTheSameBits)
 {
     open();
     const std::vector<float> whole = alone(n_prompt);
-    for (const int piece : { 64, 65, 7, 1 }) expect_same(alone(piece), whole, "pieces of " + std::to_string(piece));
+    for (const int piece : { 64, 65, 7, 1 })
+        expect_same(alone(piece), whole, "pieces of " + std::to_string(piece));
     expect_same(alone(n_prompt, 31), whole, "a piece of 31, then the rest");
     expect_same(alone(1, 100), whole, "a prompt of 100, then one at a time");
 }
@@ -134,7 +152,9 @@ TEST_P(Invariance, AnyCompanyGivesTheSameBits)
 {
     open();
     const std::vector<float> whole = alone(n_prompt);
-    for (const int piece : { 64, 7, 1 }) expect_same(beside_others(piece), whole, "beside others, pieces of " + std::to_string(piece));
+    for (const int piece : { 64, 7, 1 })
+        expect_same(beside_others(piece), whole,
+                    "beside others, pieces of " + std::to_string(piece));
 }
 
 TEST_P(Invariance, AnyNumberOfThreadsGivesTheSameBits)
@@ -158,21 +178,29 @@ TEST_P(Invariance, StatesTakenOnTheWayAreTheSameBits)
     std::vector<std::vector<float>> states(6, std::vector<float>(floats));
     ours.add(prompt_);
     other.add(support::some_tokens(50, 12, engine_.n_vocab()));
-    weir_work works[] = { support::work_of(&other, 50, WEIR_LOGITS_NONE), support::work_of(&ours, n_prompt, WEIR_LOGITS_ALL) };
-    for (int i = 0; i < 2; i++) works[0].snapshots[works[0].n_snapshots++] = { other_at[i], states[(size_t)i].data() };
-    for (int i = 0; i < 4; i++) works[1].snapshots[works[1].n_snapshots++] = { ours_at[i], states[(size_t)i + 2].data() };
+    weir_work works[] = { support::work_of(&other, 50, WEIR_LOGITS_NONE),
+                          support::work_of(&ours, n_prompt, WEIR_LOGITS_ALL) };
+    for (int i = 0; i < 2; i++)
+        works[0].snapshots[works[0].n_snapshots++] = { other_at[i], states[(size_t)i].data() };
+    for (int i = 0; i < 4; i++)
+        works[1].snapshots[works[1].n_snapshots++] = { ours_at[i], states[(size_t)i + 2].data() };
     std::vector<float> all;
     step(works, 2, 1, &all);
     expect_same(all, whole, "with states taken on the way");
-    const auto expect_state = [&](const std::vector<int32_t> &text, int32_t at, const std::vector<float> &state) {
+    const auto expect_state = [&](const std::vector<int32_t> &text, int32_t at,
+                                  const std::vector<float> &state) {
         Sequence stops(engine_);
         stops.add(std::vector<int32_t>(text.begin(), text.begin() + at));
         weir_work    work = support::work_of(&stops, at, WEIR_LOGITS_NONE);
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK) << engine_.text();
-        EXPECT_EQ(memcmp(stops.get()->recurrent, state.data(), bytes), 0) << "after " << at << " tokens";
+        ASSERT_EQ(weir_runner_step(engine_.runner(), &work, 1, &logits, engine_.error()), WEIR_OK)
+            << engine_.text();
+        EXPECT_EQ(memcmp(stops.get()->recurrent, state.data(), bytes), 0)
+            << "after " << at << " tokens";
     };
-    for (int i = 0; i < 2; i++) expect_state(support::some_tokens(50, 12, engine_.n_vocab()), other_at[i], states[(size_t)i]);
+    for (int i = 0; i < 2; i++)
+        expect_state(support::some_tokens(50, 12, engine_.n_vocab()), other_at[i],
+                     states[(size_t)i]);
     for (int i = 0; i < 4; i++) expect_state(prompt_, ours_at[i], states[(size_t)i + 2]);
 }
 
@@ -182,7 +210,8 @@ TEST_P(Invariance, ALongPromptGivesTheSameBits)
     open({}, n_long);
     const std::vector<float> whole = end_of_prompt(100, 256, 100);
     for (const int piece : { 1, 7, 64 })
-        expect_same(end_of_prompt(100, 256, piece), whole, "the end in pieces of " + std::to_string(piece));
+        expect_same(end_of_prompt(100, 256, piece), whole,
+                    "the end in pieces of " + std::to_string(piece));
     expect_same(end_of_prompt(100, 65, 100), whole, "the beginning in pieces of 65");
 }
 
@@ -223,9 +252,12 @@ const Case cases[] = {
     { "KvTurbo4", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=turbo4" } },
     { "KvQ8_0Turbo3", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=q8_0/turbo3" } },
     { "KvInt8Q4_0", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=int8/q4_0" } },
-    { "KvF16Kivi2OnV3", "tq/tq-f32.gguf", { "kernels.activations=f32", "kv.format=f16/kivi2", "kernels.isa=v3" } },
+    { "KvF16Kivi2OnV3",
+      "tq/tq-f32.gguf",
+      { "kernels.activations=f32", "kv.format=f16/kivi2", "kernels.isa=v3" } },
     { "MistralWindowBf16", "mistral", { "kernels.activations=fast", "kv.format=f32" } },
 };
-INSTANTIATE_TEST_SUITE_P(Models, Invariance, ::testing::ValuesIn(cases), [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, Invariance, ::testing::ValuesIn(cases),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

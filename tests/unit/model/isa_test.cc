@@ -39,9 +39,11 @@ class Isa : public ::testing::TestWithParam<Case> {
         std::vector<int32_t> next = support::some_tokens(70, 3, n_vocab);
         for (int step = 0; step < 48; step++) {
             sequence.add(next);
-            weir_work    work = support::work_of(&sequence, static_cast<int>(next.size()), WEIR_LOGITS_LAST);
+            weir_work work =
+                support::work_of(&sequence, static_cast<int>(next.size()), WEIR_LOGITS_LAST);
             const float *logits = nullptr;
-            EXPECT_EQ(weir_runner_step(engine.runner(), &work, 1, &logits, engine.error()), WEIR_OK) << engine.text();
+            EXPECT_EQ(weir_runner_step(engine.runner(), &work, 1, &logits, engine.error()), WEIR_OK)
+                << engine.text();
             const float *const row = logits + static_cast<size_t>(work.first_logit) * n_vocab;
             out->logits.insert(out->logits.end(), row, row + n_vocab);
             next = { static_cast<int32_t>(support::best(row, n_vocab)) };
@@ -65,7 +67,8 @@ TEST_P(Isa, TheSameTokens)
         ASSERT_EQ(got.logits.size(), want.logits.size()) << isa;
         double worst = 0;
         for (size_t i = 0; i < got.logits.size(); i++)
-            worst = std::fmax(worst, std::fabs(static_cast<double>(got.logits[i]) - static_cast<double>(want.logits[i])));
+            worst = std::fmax(worst, std::fabs(static_cast<double>(got.logits[i]) -
+                                               static_cast<double>(want.logits[i])));
         EXPECT_LE(worst, GetParam().tolerance) << isa;
         EXPECT_NE(got.logits, want.logits) << isa << ": the setting changed nothing";
     }
@@ -81,6 +84,7 @@ const Case cases[] = {
     { "Llama3", "llama3/llama3-f32.gguf", { "kernels.activations=f32", "kv.format=f32" }, 2e-4 },
     { "MistralWindow", "mistral", { "kernels.activations=f32", "kv.format=f32" }, 2e-4 },
 };
-INSTANTIATE_TEST_SUITE_P(Models, Isa, ::testing::ValuesIn(cases), [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Models, Isa, ::testing::ValuesIn(cases),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 } // namespace

@@ -14,7 +14,8 @@ constexpr int n_prompt = 200;
 /* A store and a runner of their own formats on an engine's model. */
 class Layers {
   public:
-    Layers(Engine &engine, std::vector<weir_kv_pair> formats, weir_kv_sinks sinks = {}) : engine_(engine), formats_(std::move(formats))
+    Layers(Engine &engine, std::vector<weir_kv_pair> formats, weir_kv_sinks sinks = {})
+        : engine_(engine), formats_(std::move(formats))
     {
         weir_ledger *const       ledger = weir_engine_ledger(engine.get());
         const weir_runner_limits limits = { n_prompt, 3, n_prompt, 0 };
@@ -24,12 +25,18 @@ class Layers {
         spec.n_pages = 3 * weir_kv_pages_for(&spec, n_prompt);
         spec.n_sink_pages = 3 * weir_kv_pages_of(&spec, 0, (n_prompt + 63) / 64).sinks;
         EXPECT_EQ((int64_t)formats_.size(), spec.n_layers);
-        EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger, engine.error()), WEIR_OK) << engine.text();
-        EXPECT_EQ(weir_runner_open(&runner_, weir_engine_model(engine.get()), ledger, &spec, &limits, engine.error()), WEIR_OK)
+        EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger, engine.error()), WEIR_OK)
+            << engine.text();
+        EXPECT_EQ(weir_runner_open(&runner_, weir_engine_model(engine.get()), ledger, &spec,
+                                   &limits, engine.error()),
+                  WEIR_OK)
             << engine.text();
         for (weir_sequence &s : sequences_)
-            EXPECT_EQ(weir_sequence_open(&s, store_, ledger, weir_model_recurrent_bytes(weir_engine_model(engine.get())), engine.error()),
-                      WEIR_OK);
+            EXPECT_EQ(
+                weir_sequence_open(&s, store_, ledger,
+                                   weir_model_recurrent_bytes(weir_engine_model(engine.get())),
+                                   engine.error()),
+                WEIR_OK);
     }
     ~Layers()
     {
@@ -47,7 +54,8 @@ class Layers {
             std::copy(text.begin(), text.end(), sequences_[i].tokens);
             sequences_[i].n_tokens = n_prompt;
         }
-        for (size_t i = 0; sequences_[0].n_computed < n_prompt; i++) go_on(pieces[i % pieces.size()], &all);
+        for (size_t i = 0; sequences_[0].n_computed < n_prompt; i++)
+            go_on(pieces[i % pieces.size()], &all);
         return all;
     }
     /* The rest of the prompt, from a fork after `at` rows. */
@@ -78,11 +86,17 @@ class Layers {
         weir_sequence &ours = sequences_[0], &other = sequences_[1];
         weir_work      works[2] = {};
         int            n_works = 0;
-        const int      left = other.n_tokens - other.n_computed, beside = std::min({ left, n == n_prompt ? 0 : 29, n_prompt - n });
-        if (beside > 0) works[n_works++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {}, false, false };
-        works[n_works++] = { &ours, std::min(n, ours.n_tokens - ours.n_computed), WEIR_LOGITS_ALL, 0, 0, {}, false, false };
+        const int      left = other.n_tokens - other.n_computed,
+                  beside = std::min({ left, n == n_prompt ? 0 : 29, n_prompt - n });
+        if (beside > 0)
+            works[n_works++] = { &other, beside, WEIR_LOGITS_NONE, 0, 0, {}, false, false };
+        works[n_works++] = {
+            &ours, std::min(n, ours.n_tokens - ours.n_computed), WEIR_LOGITS_ALL, 0, 0, {}, false,
+            false
+        };
         const float *logits = nullptr;
-        ASSERT_EQ(weir_runner_step(runner_, works, n_works, &logits, engine_.error()), WEIR_OK) << engine_.text();
+        ASSERT_EQ(weir_runner_step(runner_, works, n_works, &logits, engine_.error()), WEIR_OK)
+            << engine_.text();
         const weir_work   &work = works[n_works - 1];
         const float *const first = logits + (size_t)work.first_logit * engine_.n_vocab();
         all->insert(all->end(), first, first + (size_t)work.n_rows * engine_.n_vocab());
@@ -98,7 +112,9 @@ class Layers {
 TEST(KvLayers, MayDifferInEveryFormat)
 {
     Engine engine;
-    ASSERT_EQ(engine.open(support::golden("qwen3"), { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }), WEIR_OK)
+    ASSERT_EQ(engine.open(support::golden("qwen3"),
+                          { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }),
+              WEIR_OK)
         << engine.text();
     const std::vector<std::vector<weir_kv_pair>> cases = {
         { { WEIR_KV_INT8, WEIR_KV_TURBO4 }, { WEIR_KV_F16, WEIR_KV_F16 } },
@@ -108,9 +124,11 @@ TEST(KvLayers, MayDifferInEveryFormat)
     for (const auto &formats : cases) {
         Layers     layers(engine, formats);
         const auto whole = layers.compute({ n_prompt });
-        for (const auto &pieces : std::vector<std::vector<int>>{ { 64 }, { 1 }, { 63, 1, 66, 2 }, { 100, 1 }, { 40 } })
+        for (const auto &pieces :
+             std::vector<std::vector<int>>{ { 64 }, { 1 }, { 63, 1, 66, 2 }, { 100, 1 }, { 40 } })
             EXPECT_EQ(layers.compute(pieces), whole) << pieces[0];
-        for (const int at : { 40, 64, 100, 128, 190 }) EXPECT_EQ(layers.compute_forked(at), whole) << at;
+        for (const int at : { 40, 64, 100, 128, 190 })
+            EXPECT_EQ(layers.compute_forked(at), whole) << at;
     }
 }
 
@@ -118,10 +136,14 @@ TEST(KvLayers, MayDifferInEveryFormat)
 TEST(KvLayers, SinksMayDifferFromAll)
 {
     Engine engine;
-    ASSERT_EQ(engine.open(support::golden("qwen3"), { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }), WEIR_OK)
+    ASSERT_EQ(engine.open(support::golden("qwen3"),
+                          { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }),
+              WEIR_OK)
         << engine.text();
-    const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 }, turbo4 = { WEIR_KV_TURBO4, WEIR_KV_TURBO4 },
-                       q8_0 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 }, kivi4 = { WEIR_KV_KIVI4, WEIR_KV_KIVI4 };
+    const weir_kv_pair f16 = { WEIR_KV_F16, WEIR_KV_F16 },
+                       turbo4 = { WEIR_KV_TURBO4, WEIR_KV_TURBO4 },
+                       q8_0 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 },
+                       kivi4 = { WEIR_KV_KIVI4, WEIR_KV_KIVI4 };
     const struct {
         std::vector<weir_kv_pair> formats;
         weir_kv_sinks             sinks;
@@ -129,24 +151,31 @@ TEST(KvLayers, SinksMayDifferFromAll)
                   { { q8_0, q8_0 }, { f16, 2 } },
                   { { kivi4, kivi4 }, { f16, 1 } },
                   { { f16, kivi4 }, { f16, 3 } },
-                  { { { WEIR_KV_TURBO3, WEIR_KV_KIVI2 }, { WEIR_KV_Q4_0, WEIR_KV_TURBO2 } }, { { WEIR_KV_INT8, WEIR_KV_Q8_0 }, 1 } },
-                  { { { WEIR_KV_F32, WEIR_KV_F32 }, q8_0 }, { { WEIR_KV_TURBO4, WEIR_KV_KIVI8 }, 2 } } };
+                  { { { WEIR_KV_TURBO3, WEIR_KV_KIVI2 }, { WEIR_KV_Q4_0, WEIR_KV_TURBO2 } },
+                    { { WEIR_KV_INT8, WEIR_KV_Q8_0 }, 1 } },
+                  { { { WEIR_KV_F32, WEIR_KV_F32 }, q8_0 },
+                    { { WEIR_KV_TURBO4, WEIR_KV_KIVI8 }, 2 } } };
     for (const auto &test : cases) {
         Layers     layers(engine, test.formats, test.sinks);
         const auto whole = layers.compute({ n_prompt });
-        for (const auto &pieces : std::vector<std::vector<int>>{ { 64 }, { 1 }, { 63, 1, 66, 2 }, { 100, 1 }, { 40 } })
+        for (const auto &pieces :
+             std::vector<std::vector<int>>{ { 64 }, { 1 }, { 63, 1, 66, 2 }, { 100, 1 }, { 40 } })
             EXPECT_EQ(layers.compute(pieces), whole) << pieces[0];
-        for (const int at : { 40, 64, 100, 128, 190 }) EXPECT_EQ(layers.compute_forked(at), whole) << at;
+        for (const int at : { 40, 64, 100, 128, 190 })
+            EXPECT_EQ(layers.compute_forked(at), whole) << at;
         if (test.sinks.pair.k != WEIR_KV_F16) continue;
         const auto error = [&](const std::vector<float> &got, size_t rows) {
             const auto wide = Layers(engine, { f16, f16 }).compute({ n_prompt });
             double     sum = 0;
-            for (size_t i = 0; i < rows * (wide.size() / n_prompt); i++) sum += std::pow((double)got[i] - wide[i], 2);
+            for (size_t i = 0; i < rows * (wide.size() / n_prompt); i++)
+                sum += std::pow((double)got[i] - wide[i], 2);
             return std::sqrt(sum);
         };
-        EXPECT_LT(error(whole, n_prompt), error(Layers(engine, test.formats).compute({ n_prompt }), n_prompt));
+        EXPECT_LT(error(whole, n_prompt),
+                  error(Layers(engine, test.formats).compute({ n_prompt }), n_prompt));
         /* Rotating rounds, nothing else happens to rows that see only sinks. */
-        EXPECT_LT(error(whole, 64), 1e-3 * error(Layers(engine, test.formats).compute({ n_prompt }), 200) + 1e-4);
+        EXPECT_LT(error(whole, 64),
+                  1e-3 * error(Layers(engine, test.formats).compute({ n_prompt }), 200) + 1e-4);
     }
 }
 
@@ -154,9 +183,13 @@ TEST(KvLayers, SinksMayDifferFromAll)
 TEST(KvLayers, FormatsAreWhatIsRead)
 {
     Engine engine;
-    ASSERT_EQ(engine.open(support::golden("qwen3"), { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }), WEIR_OK)
+    ASSERT_EQ(engine.open(support::golden("qwen3"),
+                          { "kernels.activations=f32", "memory.host=64MiB", "model.context=256" }),
+              WEIR_OK)
         << engine.text();
-    const auto logits = [&](weir_kv_format k, weir_kv_format v) { return Layers(engine, { { k, v }, { k, v } }).compute({ n_prompt }); };
+    const auto logits = [&](weir_kv_format k, weir_kv_format v) {
+        return Layers(engine, { { k, v }, { k, v } }).compute({ n_prompt });
+    };
     const auto exact = logits(WEIR_KV_F32, WEIR_KV_F32);
     const auto error = [&](weir_kv_format k, weir_kv_format v) {
         const auto got = logits(k, v);
@@ -164,9 +197,12 @@ TEST(KvLayers, FormatsAreWhatIsRead)
         for (size_t i = 0; i < got.size(); i++) sum += std::pow((double)got[i] - exact[i], 2);
         return std::sqrt(sum / (double)got.size());
     };
-    const double f16 = error(WEIR_KV_F16, WEIR_KV_F16), q8_0 = error(WEIR_KV_Q8_0, WEIR_KV_Q8_0), int8 = error(WEIR_KV_INT8, WEIR_KV_INT8),
-                 turbo4 = error(WEIR_KV_TURBO4, WEIR_KV_TURBO4), turbo2 = error(WEIR_KV_TURBO2, WEIR_KV_TURBO2),
-                 kivi4 = error(WEIR_KV_KIVI4, WEIR_KV_KIVI4), kivi2 = error(WEIR_KV_KIVI2, WEIR_KV_KIVI2);
+    const double f16 = error(WEIR_KV_F16, WEIR_KV_F16), q8_0 = error(WEIR_KV_Q8_0, WEIR_KV_Q8_0),
+                 int8 = error(WEIR_KV_INT8, WEIR_KV_INT8),
+                 turbo4 = error(WEIR_KV_TURBO4, WEIR_KV_TURBO4),
+                 turbo2 = error(WEIR_KV_TURBO2, WEIR_KV_TURBO2),
+                 kivi4 = error(WEIR_KV_KIVI4, WEIR_KV_KIVI4),
+                 kivi2 = error(WEIR_KV_KIVI2, WEIR_KV_KIVI2);
     EXPECT_GT(f16, 0);
     EXPECT_GT(q8_0, 2 * f16);
     EXPECT_GT(int8, 2 * f16);
@@ -181,16 +217,22 @@ TEST(KvPlan, AFormatThatTheHeadsDoNotAllowIsRefused)
     Engine engine;
     EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.format=q8_0" }), WEIR_ECONFIG);
     EXPECT_NE(strstr(engine.text(),
-                     "kv.format: q8_0 for keys takes head widths that are multiples of 32, this model's heads are 8 wide; they fit "
+                     "kv.format: q8_0 for keys takes head widths that are multiples of 32, this "
+                     "model's heads are 8 wide; they fit "
                      "f32, f16, bf16, int8, fp8_e4m3, fp8_e5m2, kivi2, kivi4, kivi8"),
               nullptr)
         << engine.text();
     EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.format=f16/kivi4" }), WEIR_ECONFIG);
-    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0", "kv.wide_layers=1" }), WEIR_ECONFIG);
+    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0", "kv.wide_layers=1" }),
+              WEIR_ECONFIG);
     EXPECT_NE(strstr(engine.text(), "kv.wide_format: q8_0 for keys"), nullptr) << engine.text();
-    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0" }), WEIR_OK) << "no layer has it: " << engine.text();
-    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.format=q8_0", "kv.wide_layers=1" }), WEIR_OK) << "both layers are wide";
-    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0", "kv.wide_sinks=1" }), WEIR_ECONFIG);
+    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0" }), WEIR_OK)
+        << "no layer has it: " << engine.text();
+    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.format=q8_0", "kv.wide_layers=1" }),
+              WEIR_OK)
+        << "both layers are wide";
+    EXPECT_EQ(engine.plan(support::golden("qwen2"), { "kv.wide_format=q8_0", "kv.wide_sinks=1" }),
+              WEIR_ECONFIG);
     EXPECT_NE(strstr(engine.text(), "kv.wide_format: q8_0 for keys"), nullptr) << engine.text();
 }
 

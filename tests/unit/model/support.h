@@ -44,15 +44,18 @@ class Engine {
     Engine &operator=(const Engine &) = delete;
     ~Engine() { close(); }
 
-    weir_status open(const std::string &model, const Settings &settings = {}, bool with_service = false)
+    weir_status open(const std::string &model, const Settings &settings = {},
+                     bool with_service = false)
     {
         close();
-        const weir_engine_options options = { configure(model, settings), with_service, false, nullptr, nullptr };
+        const weir_engine_options options = { configure(model, settings), with_service, false,
+                                              nullptr, nullptr };
         return weir_engine_open(&engine_, &options, &error_);
     }
     weir_status plan(const std::string &model, const Settings &settings = {})
     {
-        const weir_engine_options options = { configure(model, settings), false, false, nullptr, nullptr };
+        const weir_engine_options options = { configure(model, settings), false, false, nullptr,
+                                              nullptr };
         return weir_engine_plan(&plan_, &options, &error_);
     }
     void close()
@@ -75,7 +78,8 @@ class Engine {
         error_ = {};
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "%s", model.c_str());
-        for (const std::string &setting : settings) EXPECT_EQ(weir_config_set(&config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+        for (const std::string &setting : settings)
+            EXPECT_EQ(weir_config_set(&config, setting.c_str(), &error_), WEIR_OK) << error_.text;
         return &config;
     }
     weir_engine *engine_ = nullptr;
@@ -89,8 +93,9 @@ class Sequence {
     explicit Sequence(const Engine &engine)
     {
         weir_error error = {};
-        EXPECT_EQ(weir_sequence_open(&sequence_, weir_engine_store(engine.get()), weir_engine_ledger(engine.get()),
-                                     weir_model_recurrent_bytes(weir_engine_model(engine.get())), &error),
+        EXPECT_EQ(weir_sequence_open(
+                      &sequence_, weir_engine_store(engine.get()), weir_engine_ledger(engine.get()),
+                      weir_model_recurrent_bytes(weir_engine_model(engine.get())), &error),
                   WEIR_OK)
             << error.text;
     }
@@ -100,7 +105,8 @@ class Sequence {
 
     void add(const std::vector<int32_t> &tokens)
     {
-        memcpy(sequence_.tokens + sequence_.n_tokens, tokens.data(), tokens.size() * sizeof tokens[0]);
+        memcpy(sequence_.tokens + sequence_.n_tokens, tokens.data(),
+               tokens.size() * sizeof tokens[0]);
         sequence_.n_tokens += static_cast<int32_t>(tokens.size());
     }
     weir_sequence *get() { return &sequence_; }
@@ -123,7 +129,9 @@ inline weir_work work_of(Sequence *sequence, int n_rows, weir_logits_wanted want
 inline std::vector<int32_t> some_tokens(size_t n, int seed, size_t n_vocab)
 {
     std::vector<int32_t> ids;
-    for (size_t i = 0; i < n; i++) ids.push_back(static_cast<int32_t>((static_cast<size_t>(seed) * 97 + i * 31 + i * i * 7) % n_vocab));
+    for (size_t i = 0; i < n; i++)
+        ids.push_back(
+            static_cast<int32_t>((static_cast<size_t>(seed) * 97 + i * 31 + i * i * 7) % n_vocab));
     return ids;
 }
 

@@ -16,7 +16,8 @@ constexpr int32_t most_rows = 64, stride = 160;
 
 /* What was seen of one layer. */
 struct Layer {
-    std::vector<float> queries, plain, mass, below, last; /* queries [n, heads, dim]; the others [heads, stride] */
+    std::vector<float> queries, plain, mass, below,
+        last; /* queries [n, heads, dim]; the others [heads, stride] */
 };
 
 class Watch : public ::testing::Test {
@@ -24,7 +25,8 @@ class Watch : public ::testing::Test {
     void open(const char *model, const char *format)
     {
         ASSERT_EQ(engine_.open(support::golden(model),
-                               { "kernels.activations=f32", std::string("kv.format=") + format, "model.context=256", "kv.reuse=off" }),
+                               { "kernels.activations=f32", std::string("kv.format=") + format,
+                                 "model.context=256", "kv.reuse=off" }),
                   WEIR_OK)
             << engine_.text();
         const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_.get()));
@@ -34,9 +36,9 @@ class Watch : public ::testing::Test {
         limits.context = 256;
         limits.formats = spec->formats;
         limits.evicts = true;
-        ASSERT_EQ(
-            weir_workspace_open(&workspace_, weir_engine_model(engine_.get()), weir_engine_ledger(engine_.get()), &limits, engine_.error()),
-            WEIR_OK)
+        ASSERT_EQ(weir_workspace_open(&workspace_, weir_engine_model(engine_.get()),
+                                      weir_engine_ledger(engine_.get()), &limits, engine_.error()),
+                  WEIR_OK)
             << engine_.text();
     }
     void close()
@@ -47,7 +49,8 @@ class Watch : public ::testing::Test {
     }
     void TearDown() override { close(); }
 
-    static void on_seen(void *user, int64_t layer, const float *queries, int64_t row_stride, int64_t head_stride)
+    static void on_seen(void *user, int64_t layer, const float *queries, int64_t row_stride,
+                        int64_t head_stride)
     {
         Watch *const      self = static_cast<Watch *>(user);
         const weir_shape &shape = self->engine_.shape();
@@ -71,7 +74,8 @@ class Watch : public ::testing::Test {
         plain_.assign(static_cast<size_t>(n) * heads * static_cast<size_t>(shape.head_dim), NAN);
         logits_.assign(heads * stride, NAN);
         mass_ = below_ = last_ = logits_;
-        weir_attention_watch watch = { logits_.data(), mass_.data(), below_.data(), last_.data(), stride, plain_.data(), on_seen, this };
+        weir_attention_watch watch = { logits_.data(), mass_.data(),  below_.data(), last_.data(),
+                                       stride,         plain_.data(), on_seen,       this };
         if (wants_last_only_) watch.mass = watch.below = nullptr;
         weir_batch_segment segment = {};
         segment.n_rows = n;
@@ -89,7 +93,9 @@ class Watch : public ::testing::Test {
         batch.n_segments = batch.n_logits = 1;
         batch.formats = weir_kv_store_spec(weir_engine_store(engine_.get()))->formats;
         seen_.clear();
-        ASSERT_EQ(weir_model_forward(weir_engine_model(engine_.get()), workspace_, &batch, &logits, engine_.error()), WEIR_OK)
+        ASSERT_EQ(weir_model_forward(weir_engine_model(engine_.get()), workspace_, &batch, &logits,
+                                     engine_.error()),
+                  WEIR_OK)
             << engine_.text();
         weir_kv_commit(&s->table, n);
         s->n_computed += n;
@@ -101,7 +107,8 @@ class Watch : public ::testing::Test {
         const weir_shape    &shape = engine_.shape();
         weir_kv_segment      segment = {};
         std::vector<float>   k(static_cast<size_t>(s->n_computed * shape.head_dim));
-        const weir_kv_pair   pair = weir_kv_store_spec(weir_engine_store(engine_.get()))->formats[layer];
+        const weir_kv_pair   pair =
+            weir_kv_store_spec(weir_engine_store(engine_.get()))->formats[layer];
         segment.pages = s->table.pages + (layer * shape.n_kv_heads + head) * s->table.capacity;
         segment.page_stride = s->table.capacity;
         segment.n_rows = s->n_computed;
@@ -116,7 +123,8 @@ class Watch : public ::testing::Test {
         return k;
     }
     /* Softmax of row r of query head h over the rows that it sees. */
-    std::vector<double> weights(const Layer &layer, const std::vector<float> &k, int64_t h, int64_t r, int64_t n_seen) const
+    std::vector<double> weights(const Layer &layer, const std::vector<float> &k, int64_t h,
+                                int64_t r, int64_t n_seen) const
     {
         const int64_t       dim = engine_.shape().head_dim, heads = engine_.shape().n_heads;
         std::vector<double> p(static_cast<size_t>(n_seen));
@@ -124,7 +132,8 @@ class Watch : public ::testing::Test {
         for (int64_t j = 0; j < n_seen; j++) {
             double dot = 0;
             for (int64_t d = 0; d < dim; d++)
-                dot += static_cast<double>(layer.queries[static_cast<size_t>((r * heads + h) * dim + d)]) *
+                dot += static_cast<double>(
+                           layer.queries[static_cast<size_t>((r * heads + h) * dim + d)]) *
                        static_cast<double>(k[static_cast<size_t>(j * dim + d)]);
             p[static_cast<size_t>(j)] = dot / std::sqrt(static_cast<double>(dim));
             greatest = std::max(greatest, p[static_cast<size_t>(j)]);
@@ -136,8 +145,11 @@ class Watch : public ::testing::Test {
     void check(Sequence &sequence, int32_t n, const std::string &what)
     {
         const weir_shape &shape = engine_.shape();
-        const int64_t     group = shape.n_heads / shape.n_kv_heads, end = sequence.get()->n_computed, past = end - n;
-        ASSERT_EQ(static_cast<int64_t>(seen_.size()), weir_model_kv_layers(weir_engine_model(engine_.get()))) << what;
+        const int64_t group = shape.n_heads / shape.n_kv_heads, end = sequence.get()->n_computed,
+                      past = end - n;
+        ASSERT_EQ(static_cast<int64_t>(seen_.size()),
+                  weir_model_kv_layers(weir_engine_model(engine_.get())))
+            << what;
         for (const auto &[index, layer] : seen_)
             for (int64_t h = 0; h < shape.n_heads; h++) {
                 const std::vector<float> k = keys(sequence, index, h / group);
@@ -153,8 +165,10 @@ class Watch : public ::testing::Test {
                 int n_unsure = 0; /* a weight as good as the mean */
                 for (size_t j = 0; j < mass.size(); j++) {
                     const size_t at = static_cast<size_t>(h * stride) + j;
-                    ASSERT_NEAR(layer.mass[at], mass[j], 1e-4 * n) << what << " layer " << index << " head " << h << " row " << j;
-                    ASSERT_NEAR(layer.last[at], last[j], 1e-4) << what << " layer " << index << " head " << h << " row " << j;
+                    ASSERT_NEAR(layer.mass[at], mass[j], 1e-4 * n)
+                        << what << " layer " << index << " head " << h << " row " << j;
+                    ASSERT_NEAR(layer.last[at], last[j], 1e-4)
+                        << what << " layer " << index << " head " << h << " row " << j;
                     n_unsure += std::fabs(static_cast<double>(layer.below[at]) - below[j]) > 0.5;
                     sum += static_cast<double>(layer.mass[at]);
                 }
@@ -174,7 +188,9 @@ TEST_F(Watch, AttentionIsWhatTheRowsSay)
 {
     for (const char *const model : { "tq", "qwen3", "llama" })
         for (const char *const format : { "f32", "f16", "q8_0" }) {
-            if (engine_.plan(support::golden(model), { std::string("kv.format=") + format, "model.context=256" }) != WEIR_OK) continue;
+            if (engine_.plan(support::golden(model), { std::string("kv.format=") + format,
+                                                       "model.context=256" }) != WEIR_OK)
+                continue;
             open(model, format);
             {
                 Sequence             sequence(engine_);
@@ -183,7 +199,8 @@ TEST_F(Watch, AttentionIsWhatTheRowsSay)
                 sequence.add(tokens);
                 for (const int32_t n : { 64, 37, 1, 1, 20 }) {
                     step(sequence, n);
-                    check(sequence, n, std::string(model) + " " + format + " step of " + std::to_string(n));
+                    check(sequence, n,
+                          std::string(model) + " " + format + " step of " + std::to_string(n));
                     if (HasFatalFailure()) return;
                 }
             }
@@ -209,7 +226,9 @@ TEST_F(Watch, TheLastRowOfAPieceIsThatOfAStep)
             for (const int32_t n : { 64, 36, 1 }) step(steps, n);
             for (const auto &[index, layer] : seen_)
                 for (size_t h = 0; h < static_cast<size_t>(engine_.shape().n_heads); h++)
-                    EXPECT_EQ(memcmp(&layer.last[h * stride], &seen.at(index).last[h * stride], 101 * sizeof(float)), 0)
+                    EXPECT_EQ(memcmp(&layer.last[h * stride], &seen.at(index).last[h * stride],
+                                     101 * sizeof(float)),
+                              0)
                         << model << " layer " << index << " head " << h;
             EXPECT_TRUE(std::isnan(seen.begin()->second.mass[0]));
         }
@@ -235,8 +254,9 @@ TEST_F(Watch, PlainQueriesAreThoseBeforeRotation)
                     std::vector<float>   turned = layer.plain;
                     std::vector<int32_t> positions;
                     for (int32_t i = 0; i < n; i++) positions.push_back(first + i);
-                    const weir_rope_table *const rope = weir_model_rope(weir_engine_model(engine_.get()));
-                    weir_rope_args               args = {};
+                    const weir_rope_table *const rope =
+                        weir_model_rope(weir_engine_model(engine_.get()));
+                    weir_rope_args args = {};
                     args.x = turned.data();
                     args.positions = positions.data();
                     args.frequencies = rope->frequencies;

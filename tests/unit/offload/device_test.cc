@@ -37,7 +37,8 @@ template <typename T> std::vector<T> read(weir_device *device, const T *from, si
 
 TEST(DeviceName, IsCpuAutoOrAGpu)
 {
-    for (const char *name : { "gpu", "gpu:", "gpu:x", "gpu:1x", "gpu:-1", "gpu:16", "cuda:0", "" }) {
+    for (const char *name :
+         { "gpu", "gpu:", "gpu:x", "gpu:1x", "gpu:-1", "gpu:16", "cuda:0", "" }) {
         weir_device *device = nullptr;
         weir_error   error = {};
         char         why[320];
@@ -67,7 +68,8 @@ TEST(DeviceName, WithoutAGpuTheHostDoesTheWorkAndTheReasonIsSaid)
 TEST(CheckedDevice, MemoryIsZeroAndReachedByCopies)
 {
     const Device device = checked();
-    float *const memory = static_cast<float *>(weir_device_alloc(device.get(), 10000 * sizeof(float)));
+    float *const memory =
+        static_cast<float *>(weir_device_alloc(device.get(), 10000 * sizeof(float)));
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(read(device.get(), memory, 10000), std::vector<float>(10000));
     const std::vector<float> values = { 1, 2, 3 };
@@ -120,7 +122,8 @@ TEST(NearMemory, IsChargedToTheDeviceAndRefusedPastItsCap)
     ASSERT_EQ(weir_ledger_open(&opened, caps), WEIR_OK);
     const std::unique_ptr<weir_ledger, Close> ledger(opened);
     weir_ledger_use_device(opened, device.get());
-    ASSERT_EQ(weir_ledger_alloc_near(opened, &memory, WEIR_ACCOUNT_KV, 8000, &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_ledger_alloc_near(opened, &memory, WEIR_ACCOUNT_KV, 8000, &error), WEIR_OK)
+        << error.text;
     EXPECT_EQ(weir_ledger_used(opened, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV), 8000u);
     EXPECT_EQ(weir_ledger_total(opened, WEIR_TIER_HOST), 0u);
     EXPECT_EQ(weir_ledger_alloc_near(opened, &more, WEIR_ACCOUNT_KV, 200, &error), WEIR_EFULL);
@@ -149,18 +152,20 @@ struct Handed {
 
 TEST(HandOver, LeavesTheDevicesArraysAndCopiesLists)
 {
-    Handed             h;
-    float *const       page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
-    float *const       rows = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
-    void              *pages[] = { page, page, page, nullptr, nullptr, page, page, page, nullptr, nullptr };
+    Handed       h;
+    float *const page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    float *const rows = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
+    void *pages[] = { page, page, page, nullptr, nullptr, page, page, page, nullptr, nullptr };
     weir_kv_segment    segment = {};
     weir_kv_write_args args = {};
     segment.pages = pages, segment.page_stride = 5, segment.n_past = 130, segment.n_rows = 3;
-    args.k = rows, args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 2, args.key_dim = args.value_dim = 4;
+    args.k = rows, args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 2,
+    args.key_dim = args.value_dim = 4;
     args.k_stride = args.v_stride = 8;
     std::vector<float> v(3 * 8, 7.0f);
     args.v = v.data();
-    const auto *const there = static_cast<const weir_kv_write_args *>(h.begin(WEIR_OP_KV_WRITE, &args));
+    const auto *const there =
+        static_cast<const weir_kv_write_args *>(h.begin(WEIR_OP_KV_WRITE, &args));
     ASSERT_NE(there, nullptr);
     EXPECT_EQ(there->k, rows);
     EXPECT_TRUE(weir_device_owns(h.device.get(), there->v)); /* the host's rows came along */
@@ -188,7 +193,8 @@ TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
     void              *space = nullptr;
     ASSERT_EQ(weir_device_space_open(device, &space, 64 * 8192), WEIR_OK);
     char *const at = static_cast<char *>(space);
-    for (int i = 0; i < 3; i++) weir_device_space_put(device, at + (20 + i) * 8192, slots + (2 - i) * 8192, 8192);
+    for (int i = 0; i < 3; i++)
+        weir_device_space_put(device, at + (20 + i) * 8192, slots + (2 - i) * 8192, 8192);
     const std::vector<char> bytes(8192, 5);
     weir_device_copy(device, at + 20 * 8192, bytes.data(), bytes.size());
     EXPECT_EQ(read(device, slots + 2 * 8192, 8192), bytes);
@@ -204,8 +210,10 @@ TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
     weir_attention_args args = {};
     segment.pages = pages, segment.page_stride = 4, segment.n_past = 255, segment.n_rows = 1;
     float *const rows = reinterpret_cast<float *>(activations);
-    args.q = rows, args.out = rows, args.segments = &segment, args.n_segments = 1, args.n_heads = args.n_kv_heads = 1;
-    const auto *const there = static_cast<const weir_attention_args *>(h.begin(WEIR_OP_ATTENTION, &args));
+    args.q = rows, args.out = rows, args.segments = &segment, args.n_segments = 1,
+    args.n_heads = args.n_kv_heads = 1;
+    const auto *const there =
+        static_cast<const weir_attention_args *>(h.begin(WEIR_OP_ATTENTION, &args));
     ASSERT_NE(there, nullptr);
     void *const *const handed = there->segments[0].pages;
     EXPECT_EQ(handed[0], nullptr) << "a page that is not there";
@@ -229,9 +237,10 @@ TEST(HandOver, BringsBackWhatTheOpWrites)
     weir_kv_segment    segment = {};
     weir_kv_read_args  args = {};
     segment.pages = pages, segment.n_rows = 5;
-    args.k = k.data(), args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 1, args.key_dim = args.value_dim = 4,
-    args.k_stride = 6;
-    const auto *const        there = static_cast<const weir_kv_read_args *>(h.begin(WEIR_OP_KV_READ, &args));
+    args.k = k.data(), args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 1,
+    args.key_dim = args.value_dim = 4, args.k_stride = 6;
+    const auto *const there =
+        static_cast<const weir_kv_read_args *>(h.begin(WEIR_OP_KV_READ, &args));
     const std::vector<float> row = { 1, 2, 3, 4 };
     weir_device_copy(h.device.get(), there->k + 12, row.data(), 16);
     weir_hand_over_end(h.hand_over.get());
@@ -251,9 +260,11 @@ TEST(HandOver, LeavesWhatIsBehindTheLastProduct)
     weir_kv_segment        segment = {};
     weir_key_products_args args = {};
     segment.pages = pages, segment.n_rows = 4;
-    args.out = out.data(), args.vectors = vectors.data(), args.rows = &segment, args.n_vectors = 2, args.out_stride = 10, args.key_dim = 8;
-    const auto *const there = static_cast<const weir_key_products_args *>(h.begin(WEIR_OP_KEY_PRODUCTS, &args));
-    const float       product = 5;
+    args.out = out.data(), args.vectors = vectors.data(), args.rows = &segment, args.n_vectors = 2,
+    args.out_stride = 10, args.key_dim = 8;
+    const auto *const there =
+        static_cast<const weir_key_products_args *>(h.begin(WEIR_OP_KEY_PRODUCTS, &args));
+    const float product = 5;
     weir_device_copy(h.device.get(), there->out + 13, &product, sizeof product);
     weir_hand_over_end(h.hand_over.get());
     EXPECT_EQ(out[13], 5.0f);
@@ -293,7 +304,8 @@ TEST(HandOver, PlannedCallsFindTheirRoom)
     weir_kv_segment own = rows;
     own.pages = pages.data();
     read.k = k.data(), read.v = v.data(), read.segments = &own;
-    moved.pages = pages.data(), moved.page_stride = MOST / 64 + 1, moved.keep = keep.data(), moved.n_keep = n_keep.data();
+    moved.pages = pages.data(), moved.page_stride = MOST / 64 + 1, moved.keep = keep.data(),
+    moved.n_keep = n_keep.data();
     for (int i = 0; i < 20; i++) {
         (void)h.begin(WEIR_OP_KV_READ, &read);
         weir_hand_over_end(h.hand_over.get());
@@ -309,7 +321,8 @@ TEST(HandOver, PlannedCallsFindTheirRoom)
     weir_hand_over_plan(h.hand_over.get(), WEIR_OP_KV_COMPACT, &compact);
     ASSERT_EQ(weir_hand_over_reserve(h.hand_over.get()), WEIR_OK);
     EXPECT_GT(weir_hand_over_held(h.hand_over.get()).reachable, held.reachable);
-    EXPECT_EQ(weir_hand_over_held(h.hand_over.get()).reachable, weir_hand_over_planned(h.hand_over.get()).reachable);
+    EXPECT_EQ(weir_hand_over_held(h.hand_over.get()).reachable,
+              weir_hand_over_planned(h.hand_over.get()).reachable);
     weir_device_free(h.device.get(), page, 4096);
 }
 
@@ -332,9 +345,11 @@ TEST(HandOver, GrowsAndWaitsWhereTheRingEnds)
         weir_kv_read_args   args = {};
         float              *k = page;
         segment.pages = pages.data(), segment.n_past = n * 64 - 1, segment.n_rows = 1;
-        args.k = k, args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 1, args.key_dim = args.k_stride = 4;
+        args.k = k, args.segments = &segment, args.n_segments = 1, args.n_kv_heads = 1,
+        args.key_dim = args.k_stride = 4;
         for (int i = 0; i < 40; i++) {
-            const auto *const there = static_cast<const weir_kv_read_args *>(h.begin(WEIR_OP_KV_READ, &args));
+            const auto *const there =
+                static_cast<const weir_kv_read_args *>(h.begin(WEIR_OP_KV_READ, &args));
             ASSERT_EQ(there->segments[0].pages[n - 1], page);
             weir_hand_over_end(h.hand_over.get());
         }
@@ -342,4 +357,4 @@ TEST(HandOver, GrowsAndWaitsWhereTheRingEnds)
     weir_device_free(h.device.get(), page, 4096);
 }
 
-}  // namespace
+} // namespace

@@ -14,12 +14,18 @@ struct Stream {
     weir_stream *stream = nullptr;
     weir_error   error = {};
     weir_status  status;
-    explicit Stream(weir_stream_options options = {}) { status = weir_stream_open(&stream, &options, &error); }
+    explicit Stream(weir_stream_options options = {})
+    {
+        status = weir_stream_open(&stream, &options, &error);
+    }
     ~Stream() { weir_stream_close(stream); }
 };
 
 float         memory[4];
-weir_add_args add_of(int64_t n_rows, int64_t dim) { return { memory, memory, n_rows, dim, dim, dim }; }
+weir_add_args add_of(int64_t n_rows, int64_t dim)
+{
+    return { memory, memory, n_rows, dim, dim, dim };
+}
 
 std::string picked(const weir_stream *stream, int64_t dim)
 {
@@ -28,13 +34,15 @@ std::string picked(const weir_stream *stream, int64_t dim)
     return kernel ? kernel->name : "";
 }
 
-std::map<std::string, std::string> explained(const weir_stream *stream, weir_op op, const void *args)
+std::map<std::string, std::string> explained(const weir_stream *stream, weir_op op,
+                                             const void *args)
 {
     std::map<std::string, std::string> reasons;
     weir_kernel_pick(
         stream, op, args,
         [](void *user, const weir_kernel *kernel, const char *reject) {
-            (*static_cast<std::map<std::string, std::string> *>(user))[kernel->name] = reject ? reject : "";
+            (*static_cast<std::map<std::string, std::string> *>(user))[kernel->name] =
+                reject ? reject : "";
         },
         &reasons);
     return reasons;
@@ -45,7 +53,8 @@ TEST(Dispatch, TakesTheFirstRowThatAccepts)
     Stream s;
     ASSERT_EQ(s.status, WEIR_OK) << s.error.text;
     EXPECT_EQ(picked(s.stream, 4), "fake.add.v2");
-    EXPECT_EQ(picked(s.stream, 3), weir_stream_caps(s.stream)->x86_v4 ? "fake.add.v4" : "fake.add.ref");
+    EXPECT_EQ(picked(s.stream, 3),
+              weir_stream_caps(s.stream)->x86_v4 ? "fake.add.v4" : "fake.add.ref");
 }
 
 TEST(Dispatch, RunsWhatItPicked)
@@ -77,12 +86,15 @@ TEST(Dispatch, UnknownOrImpossiblePinIsAnErrorThatNamesTheKey)
     options.pins[WEIR_OP_ADD] = "fake.add.gpu";
     Stream unknown(options);
     EXPECT_EQ(unknown.status, WEIR_ECONFIG);
-    EXPECT_NE(std::string(unknown.error.text).find("kernels.add = \"fake.add.gpu\""), std::string::npos) << unknown.error.text;
+    EXPECT_NE(std::string(unknown.error.text).find("kernels.add = \"fake.add.gpu\""),
+              std::string::npos)
+        << unknown.error.text;
     options.pins[WEIR_OP_ADD] = "fake.add.v4";
     options.isa = "v2";
     Stream barred(options);
     EXPECT_EQ(barred.status, WEIR_ECONFIG);
-    EXPECT_NE(std::string(barred.error.text).find("isa v2 forced"), std::string::npos) << barred.error.text;
+    EXPECT_NE(std::string(barred.error.text).find("isa v2 forced"), std::string::npos)
+        << barred.error.text;
     options.pins[WEIR_OP_ADD] = nullptr;
     options.pins[WEIR_OP_ROPE] = "fake.add.v2"; /* the row of another op */
     Stream other(options);
@@ -174,4 +186,4 @@ TEST(Caps, LimitCutsEverythingAboveTheLevel)
     EXPECT_TRUE(same.avx512_bf16 && same.amx_int8);
 }
 
-}  // namespace
+} // namespace

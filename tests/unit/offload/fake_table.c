@@ -1,14 +1,26 @@
 /* tests/unit/offload/fake_table.c - a table of three adds, so that the choice among rows is tested without any real kernel. */
 #include "offload/table.h"
 
-static weir_status add_mark(const weir_kernel_context *context, const weir_add_args *args, float mark)
+static weir_status add_mark(const weir_kernel_context *context, const weir_add_args *args,
+                            float mark)
 {
-    if (args->n_rows > 0) args->dst[0] = mark + (float)(context->scratch_bytes > 0 && ((uintptr_t)context->scratch % 64 == 0));
+    if (args->n_rows > 0)
+        args->dst[0] =
+            mark + (float)(context->scratch_bytes > 0 && ((uintptr_t)context->scratch % 64 == 0));
     return WEIR_OK;
 }
-static weir_status run_fast(const weir_kernel_context *context, const void *args) { return add_mark(context, args, 10); }
-static weir_status run_vector(const weir_kernel_context *context, const void *args) { return add_mark(context, args, 20); }
-static weir_status run_ref(const weir_kernel_context *context, const void *args) { return add_mark(context, args, 30); }
+static weir_status run_fast(const weir_kernel_context *context, const void *args)
+{
+    return add_mark(context, args, 10);
+}
+static weir_status run_vector(const weir_kernel_context *context, const void *args)
+{
+    return add_mark(context, args, 20);
+}
+static weir_status run_ref(const weir_kernel_context *context, const void *args)
+{
+    return add_mark(context, args, 30);
+}
 
 static const char *reject_odd(const weir_caps *caps, const void *args)
 {
@@ -20,12 +32,20 @@ static const char *reject_caps(const weir_caps *caps, const void *args)
     (void)args;
     return caps->x86_v4 ? NULL : "needs AVX-512";
 }
-static size_t scratch_rows(const void *args) { return (size_t)((const weir_add_args *)args)->n_rows * 1000; }
+static size_t scratch_rows(const void *args)
+{
+    return (size_t)((const weir_add_args *)args)->n_rows * 1000;
+}
 
-static const weir_kernel fast = { WEIR_OP_ADD, WEIR_BACKEND_OMP, "fake.add.v2", 0, 0, reject_odd, scratch_rows, run_fast };
-static const weir_kernel vector = { WEIR_OP_ADD, WEIR_BACKEND_X86, "fake.add.v4", 0, 0, NULL, NULL, run_vector };
-static const weir_kernel asking = { WEIR_OP_SWIGLU, WEIR_BACKEND_X86, "fake.swiglu.asking", 0, 0, reject_caps, NULL, run_vector };
-static const weir_kernel ref = { WEIR_OP_ADD, WEIR_BACKEND_REF, "fake.add.ref", 0, 0, NULL, NULL, run_ref };
+static const weir_kernel fast = { WEIR_OP_ADD, WEIR_BACKEND_OMP, "fake.add.v2", 0,
+                                  0,           reject_odd,       scratch_rows,  run_fast };
+static const weir_kernel vector = { WEIR_OP_ADD, WEIR_BACKEND_X86, "fake.add.v4", 0, 0, NULL,
+                                    NULL,        run_vector };
+static const weir_kernel asking = {
+    WEIR_OP_SWIGLU, WEIR_BACKEND_X86, "fake.swiglu.asking", 0, 0, reject_caps, NULL, run_vector
+};
+static const weir_kernel ref = { WEIR_OP_ADD, WEIR_BACKEND_REF, "fake.add.ref", 0, 0, NULL,
+                                 NULL,        run_ref };
 
 const weir_table_row *weir_table_rows(size_t *count)
 {

@@ -15,7 +15,10 @@ struct Loaded {
     weir_error             error = {};
     weir_status            status;
     explicit Loaded(const char *path) { status = weir_gpu_plugin_load(&plugin, path, &error); }
-    bool says(const char *text) const { return std::string(error.text).find(text) != std::string::npos; }
+    bool says(const char *text) const
+    {
+        return std::string(error.text).find(text) != std::string::npos;
+    }
 };
 
 TEST(GpuLoader, NoPluginBesideTheProgramSaysHowToBuildOne)
@@ -60,9 +63,12 @@ TEST(GpuLoader, OpenGivesAReasonWhateverIsMissing)
 {
     weir_gpu   gpu;
     weir_error error = {};
-    EXPECT_EQ(weir_gpu_open(&gpu, (std::string(kFolder) + "libfake_empty.so").c_str(), &error), WEIR_EUNSUPPORTED);
+    EXPECT_EQ(weir_gpu_open(&gpu, (std::string(kFolder) + "libfake_empty.so").c_str(), &error),
+              WEIR_EUNSUPPORTED);
     const bool driver = dlopen("libcuda.so.1", RTLD_NOW) != nullptr;
-    EXPECT_NE(std::string(error.text).find(driver ? "the fake has no device" : "no NVIDIA driver"), std::string::npos) << error.text;
+    EXPECT_NE(std::string(error.text).find(driver ? "the fake has no device" : "no NVIDIA driver"),
+              std::string::npos)
+        << error.text;
     EXPECT_EQ(gpu.plugin, nullptr);
     EXPECT_EQ(gpu.probe.n_devices, 0);
 }

@@ -26,8 +26,14 @@ weir_gpu_facts machine(std::initializer_list<int> capabilities)
 }
 
 struct Probed : weir_gpu_probe {
-    explicit Probed(const weir_gpu_facts &facts) { weir_gpu_probe_explain(this, &facts, kArchs, sizeof kArchs / sizeof kArchs[0]); }
-    bool says(const char *text) const { return std::string(reason).find(text) != std::string::npos; }
+    explicit Probed(const weir_gpu_facts &facts)
+    {
+        weir_gpu_probe_explain(this, &facts, kArchs, sizeof kArchs / sizeof kArchs[0]);
+    }
+    bool says(const char *text) const
+    {
+        return std::string(reason).find(text) != std::string::npos;
+    }
 };
 
 TEST(GpuProbe, EveryArchitectureOfAnImageIsUsableAndKeepsItsPlace)
@@ -56,7 +62,8 @@ TEST(GpuProbe, DriverTooOldNamesBothVersions)
     facts.driver_version = 12040;
     Probed p(facts);
     EXPECT_EQ(p.n_devices, 0);
-    EXPECT_TRUE(p.says("driver too old") && p.says("CUDA 12.4") && p.says("needs 13.0")) << p.reason;
+    EXPECT_TRUE(p.says("driver too old") && p.says("CUDA 12.4") && p.says("needs 13.0"))
+        << p.reason;
 }
 
 TEST(GpuProbe, NoDeviceWhetherTheRuntimeFailsOrCountsNone)
@@ -80,14 +87,17 @@ TEST(GpuProbe, DeviceTooOldIsNamed)
 {
     Probed p(machine({ 75 }));
     EXPECT_EQ(p.n_devices, 0);
-    EXPECT_TRUE(p.says("device too old") && p.says("NVIDIA 75") && p.says("sm_75") && p.says("needs sm_80")) << p.reason;
+    EXPECT_TRUE(p.says("device too old") && p.says("NVIDIA 75") && p.says("sm_75") &&
+                p.says("needs sm_80"))
+        << p.reason;
 }
 
 TEST(GpuProbe, NoImageForTheArchitectureListsThoseThereAre)
 {
     Probed p(machine({ 120 }));
     EXPECT_EQ(p.n_devices, 0);
-    EXPECT_TRUE(p.says("no image") && p.says("sm_120") && p.says("sm_80, 86, 89, 90, 100")) << p.reason;
+    EXPECT_TRUE(p.says("no image") && p.says("sm_120") && p.says("sm_80, 86, 89, 90, 100"))
+        << p.reason;
 }
 
 TEST(GpuProbe, DevicesBehindAnUnusableOneAreLeftOut)
@@ -106,7 +116,8 @@ TEST(GpuProbe, OpenMpWithoutLibcudaSaysWhyAndWhatToDo)
     facts.n_openmp = 0;
     Probed p(facts);
     EXPECT_EQ(p.n_devices, 0);
-    EXPECT_TRUE(p.says("OpenMP sees no device: libcuda.so missing") && p.says("Permission denied") && p.says("vm.memfd_noexec=0"))
+    EXPECT_TRUE(p.says("OpenMP sees no device: libcuda.so missing") &&
+                p.says("Permission denied") && p.says("vm.memfd_noexec=0"))
         << p.reason;
 }
 
@@ -129,7 +140,8 @@ TEST(GpuProbe, OpenMpThatSeesFewerDevicesDecides)
 TEST(GpuProbe, LongNamesDoNotOverflow)
 {
     weir_gpu_facts facts = machine({ 120 });
-    std::snprintf(facts.devices[0].name, sizeof facts.devices[0].name, "%s", std::string(63, 'x').c_str());
+    std::snprintf(facts.devices[0].name, sizeof facts.devices[0].name, "%s",
+                  std::string(63, 'x').c_str());
     EXPECT_LT(std::string(Probed(facts).reason).size(), sizeof Probed(facts).reason);
 }
 

@@ -20,8 +20,11 @@ struct Ledger {
         EXPECT_EQ(weir_ledger_open(&ledger, caps), WEIR_OK);
     }
     ~Ledger() { weir_ledger_close(ledger); }
-    weir_status reserve(weir_account account, size_t bytes) { return weir_ledger_reserve(ledger, WEIR_TIER_HOST, account, bytes, &error); }
-    size_t      total() const { return weir_ledger_total(ledger, WEIR_TIER_HOST); }
+    weir_status reserve(weir_account account, size_t bytes)
+    {
+        return weir_ledger_reserve(ledger, WEIR_TIER_HOST, account, bytes, &error);
+    }
+    size_t total() const { return weir_ledger_total(ledger, WEIR_TIER_HOST); }
 };
 
 TEST(Ledger, ARefusedReservationTakesNothingAndSaysWhatToDo)
@@ -56,7 +59,8 @@ TEST(Ledger, NoCapNeverWrapsAround)
 TEST(Ledger, TiersAreApart)
 {
     Ledger l(10, 20);
-    EXPECT_EQ(weir_ledger_reserve(l.ledger, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV, 20, nullptr), WEIR_OK);
+    EXPECT_EQ(weir_ledger_reserve(l.ledger, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV, 20, nullptr),
+              WEIR_OK);
     EXPECT_EQ(l.total(), 0u);
     EXPECT_EQ(weir_ledger_cap(l.ledger, WEIR_TIER_DEVICE), 20u);
 }
@@ -66,7 +70,8 @@ TEST(Ledger, BlocksAreAlignedAndCharged)
     Ledger l(16 << 20);
     for (const size_t bytes : { size_t{ 1 }, size_t{ 65 }, size_t{ 3 } << 20 }) {
         void *memory = nullptr;
-        ASSERT_EQ(weir_ledger_alloc(l.ledger, &memory, WEIR_ACCOUNT_ACTIVATIONS, bytes, &l.error), WEIR_OK);
+        ASSERT_EQ(weir_ledger_alloc(l.ledger, &memory, WEIR_ACCOUNT_ACTIVATIONS, bytes, &l.error),
+                  WEIR_OK);
         EXPECT_EQ((uintptr_t)memory % (bytes >= (2u << 20) ? (2u << 20) : 64u), 0u);
         EXPECT_EQ(l.total(), bytes);
         std::memset(memory, 1, bytes);
@@ -74,7 +79,8 @@ TEST(Ledger, BlocksAreAlignedAndCharged)
         EXPECT_EQ(l.total(), 0u);
     }
     void *memory = &l;
-    EXPECT_EQ(weir_ledger_alloc(l.ledger, &memory, WEIR_ACCOUNT_KV, 17 << 20, &l.error), WEIR_EFULL);
+    EXPECT_EQ(weir_ledger_alloc(l.ledger, &memory, WEIR_ACCOUNT_KV, 17 << 20, &l.error),
+              WEIR_EFULL);
     EXPECT_EQ(memory, nullptr);
     weir_ledger_free(l.ledger, nullptr, WEIR_ACCOUNT_KV, 17 << 20);
     EXPECT_EQ(l.total(), 0u);
@@ -123,7 +129,8 @@ TEST(Ledger, ThreadsNeverPassTheCap)
     for (int t = 0; t < 4; t++)
         threads.emplace_back([&l] {
             for (int i = 0; i < 20000; i++)
-                if (weir_ledger_reserve(l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, 300, nullptr) == WEIR_OK)
+                if (weir_ledger_reserve(l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, 300,
+                                        nullptr) == WEIR_OK)
                     weir_ledger_return(l.ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, 300);
         });
     for (auto &thread : threads) thread.join();

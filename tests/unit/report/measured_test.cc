@@ -22,7 +22,8 @@ weir_model_facts facts_of(const std::string &format)
     weir_error       error = {};
     weir_config_default(&config);
     snprintf(config.model.path, sizeof config.model.path, "%s", demo.c_str());
-    EXPECT_EQ(weir_config_set(&config, ("kv.format=" + format).c_str(), &error), WEIR_OK) << error.text;
+    EXPECT_EQ(weir_config_set(&config, ("kv.format=" + format).c_str(), &error), WEIR_OK)
+        << error.text;
     const weir_engine_options options = { &config, false, false, nullptr, nullptr };
     EXPECT_EQ(weir_engine_describe(&facts, &options, &error), WEIR_OK) << error.text;
     return facts;
@@ -55,7 +56,10 @@ Outcome run(std::vector<std::string> words)
     return program::run(words);
 }
 
-bool holds(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+bool holds(const std::string &text, const std::string &part)
+{
+    return text.find(part) != std::string::npos;
+}
 
 } // namespace
 
@@ -67,40 +71,50 @@ TEST_P(Measured, StoreHoldsWhatTheReportSaysAtEveryPageEdge)
     const weir_report_shape shape = shape_of(facts_of(format));
     const weir_kv_format    kind = weir_kv_format_named(format.c_str());
     support::Engine         engine;
-    ASSERT_EQ(engine.open(demo, { "kv.format=" + format, "model.context=320", "batch.max_sequences=2", "memory.host=256MiB" }), WEIR_OK)
+    ASSERT_EQ(engine.open(demo, { "kv.format=" + format, "model.context=320",
+                                  "batch.max_sequences=2", "memory.host=256MiB" }),
+              WEIR_OK)
         << engine.text();
     weir_kv_store *const store = weir_engine_store(engine.get());
     weir_kv_spec         spec = *weir_kv_store_spec(store);
-    const int64_t        page = int64_t(weir_kv_page_bytes(&spec, 0)), all = weir_kv_store_free_pages(store);
-    support::Sequence    sequence(engine);
-    const auto           tokens = support::some_tokens(320, 1, engine.n_vocab());
-    int64_t              done = 0;
+    const int64_t        page = int64_t(weir_kv_page_bytes(&spec, 0)),
+                  all = weir_kv_store_free_pages(store);
+    support::Sequence sequence(engine);
+    const auto        tokens = support::some_tokens(320, 1, engine.n_vocab());
+    int64_t           done = 0;
     for (int64_t n : { 1, 2, 63, 64, 65, 127, 128, 129, 191, 192, 193, 256, 257, 319, 320 }) {
         weir_evaluation evaluation = {};
         evaluation.tokens = tokens.data() + done;
         evaluation.n_tokens = int32_t(n - done);
         evaluation.decode_from = INT32_MAX;
-        ASSERT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK) << engine.text();
+        ASSERT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()),
+                  WEIR_OK)
+            << engine.text();
         done = n;
-        const int64_t open = n % 64 != 0 ? int64_t(weir_kv_open_rows_bytes(&spec)) : 0; /* a whole page has no open rows */
-        EXPECT_EQ(weir_report_kv(&weir_report_engine, &shape, kind, n), (all - weir_kv_store_free_pages(store)) * page + open)
+        const int64_t open = n % 64 != 0 ? int64_t(weir_kv_open_rows_bytes(&spec))
+                                         : 0; /* a whole page has no open rows */
+        EXPECT_EQ(weir_report_kv(&weir_report_engine, &shape, kind, n),
+                  (all - weir_kv_store_free_pages(store)) * page + open)
             << n << " tokens";
     }
     /* The other sequence, and what the ledger and the plan hold for both. */
     const weir_plan *const plan = weir_engine_plan_of(engine.get());
-    EXPECT_EQ(size_t(2 * weir_report_kv(&weir_report_engine, &shape, kind, 320)), plan->kv - plan->kv_open);
+    EXPECT_EQ(size_t(2 * weir_report_kv(&weir_report_engine, &shape, kind, 320)),
+              plan->kv - plan->kv_open);
     EXPECT_EQ(weir_ledger_used(weir_engine_ledger(engine.get()), WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
               plan->kv - weir_kv_open_rows_bytes(&spec))
         << "the pool, and the open rows of the one sequence of two that is open here";
-    EXPECT_EQ(weir_report_kv_per_token(&weir_report_engine, &shape, kind), double(plan->kv_bytes_per_token));
+    EXPECT_EQ(weir_report_kv_per_token(&weir_report_engine, &shape, kind),
+              double(plan->kv_bytes_per_token));
     EXPECT_EQ(weir_report_weights(&weir_report_engine, &shape), int64_t(plan->weights));
     EXPECT_EQ(2 * shape.recurrent_bytes, int64_t(plan->recurrent));
     EXPECT_EQ(size_t(shape.recurrent_bytes), sequence.get()->recurrent_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Measured,
-                         ::testing::Values("f16", "f32", "bf16", "q8_0", "q4_0", "int8", "fp8_e4m3", "fp8_e5m2", "kivi2", "kivi4", "kivi8",
-                                           "turbo2", "turbo3", "turbo4"),
+                         ::testing::Values("f16", "f32", "bf16", "q8_0", "q4_0", "int8", "fp8_e4m3",
+                                           "fp8_e5m2", "kivi2", "kivi4", "kivi8", "turbo2",
+                                           "turbo3", "turbo4"),
                          [](const auto &info) { return std::string(info.param); });
 
 TEST(Facts, OfTheDemo)
@@ -117,7 +131,8 @@ TEST(Facts, OfTheDemo)
     EXPECT_TRUE(facts.tied);
     EXPECT_STREQ(facts.arch, "qwen35");
     EXPECT_GT(facts.activation_row_bytes, 0);
-    EXPECT_GE(facts.activation_bytes, (256 + 4) * facts.activation_row_bytes) << "a chunk and a row of each sequence";
+    EXPECT_GE(facts.activation_bytes, (256 + 4) * facts.activation_row_bytes)
+        << "a chunk and a row of each sequence";
 }
 
 /* Of `weir plan`, of the text, of its JSON and of the prefill table: one figure. */
@@ -154,13 +169,15 @@ TEST(Command, ActivationsAreThoseOfThePlan)
 
 TEST(Command, ReportsOnTheModelWithoutRoomForIt)
 {
-    const Outcome o = run({ "--report", "--json", "--context", "65", "--batch", "2", "--format", "f32", "--bandwidth", "100" });
+    const Outcome o = run({ "--report", "--json", "--context", "65", "--batch", "2", "--format",
+                            "f32", "--bandwidth", "100" });
     ASSERT_EQ(o.code, 0) << o.err;
     json_t *const root = json_loads(o.out.c_str(), 0, nullptr);
     ASSERT_NE(root, nullptr) << o.out;
     json_t *const shape = json_array_get(json_object_get(root, "shapes"), 0);
     json_t *const row = json_array_get(json_object_get(shape, "growth"), 0);
-    EXPECT_EQ(json_integer_value(json_object_get(row, "kv")), 2 * 2 * 2 * 2 * 64 * 128 * 4); /* sequences, layers, heads, pages */
+    EXPECT_EQ(json_integer_value(json_object_get(row, "kv")),
+              2 * 2 * 2 * 2 * 64 * 128 * 4); /* sequences, layers, heads, pages */
     EXPECT_GE(json_array_size(json_object_get(root, "models")), 7u);
     json_decref(root);
     const std::string small = "2MiB"; /* holds no plan of this model */
@@ -179,17 +196,23 @@ TEST(Command, ReportsOnTheConfiguredFormats)
         const char              *text;
     } cases[] = {
         { {}, f16, 0, 0, "as configured: KV in f16, 1.00 KiB per token\n" },
-        { { "--set", "kv.format=turbo4" }, turbo, 0, 0, "as configured: KV in turbo4, 272 B per token\n" },
+        { { "--set", "kv.format=turbo4" },
+          turbo,
+          0,
+          0,
+          "as configured: KV in turbo4, 272 B per token\n" },
         { { "--set", "kv.format=turbo4", "--set", "kv.wide_sinks=65" },
           turbo,
           f16,
           128,
-          "as configured: KV in turbo4, f16 in the first 128 tokens, 272 B per token, 1.00 KiB for each of the first 128\n" },
+          "as configured: KV in turbo4, f16 in the first 128 tokens, 272 B per token, 1.00 KiB for "
+          "each of the first 128\n" },
         { { "--set", "kv.format=turbo4/f16", "--set", "kv.wide_layers=1" },
           f16,
           0,
           0,
-          "as configured: KV in turbo4/f16, f16 in the first and the last layer, 1.00 KiB per token\n" },
+          "as configured: KV in turbo4/f16, f16 in the first and the last layer, 1.00 KiB per "
+          "token\n" },
     };
     for (const auto &c : cases) {
         std::vector<std::string> words = { "--report", "--context", "64" };
@@ -198,33 +221,37 @@ TEST(Command, ReportsOnTheConfiguredFormats)
         EXPECT_NE(text.out.find(c.text), std::string::npos) << text.out.substr(0, 2000) << text.err;
         words.push_back("--json");
         json_t *const root = json_loads(run(words).out.c_str(), 0, nullptr);
-        json_t *const row = json_object_get(json_array_get(json_object_get(root, "shapes"), 0), "configured");
+        json_t *const row =
+            json_object_get(json_array_get(json_object_get(root, "shapes"), 0), "configured");
         ASSERT_NE(row, nullptr);
         EXPECT_EQ(json_integer_value(json_object_get(row, "per_token")), c.per_token);
         EXPECT_EQ(json_integer_value(json_object_get(row, "per_sink")), c.per_sink);
         EXPECT_EQ(json_integer_value(json_object_get(row, "sink_tokens")), c.sinks);
         json_decref(root);
     }
-    EXPECT_EQ(run({ "--report", "--shape", "llama-2-7b" }).out.find("as configured"), std::string::npos);
+    EXPECT_EQ(run({ "--report", "--shape", "llama-2-7b" }).out.find("as configured"),
+              std::string::npos);
 }
 
 TEST(Command, ShapesAssumptionsAndPlot)
 {
     support::Folder   folder;
     const std::string plot = folder / "kv.svg";
-    Outcome           o = run({ "--report", "--shape", "llama-2-7b,deepseek-v3", "--svg", plot.c_str() });
+    Outcome o = run({ "--report", "--shape", "llama-2-7b,deepseek-v3", "--svg", plot.c_str() });
     ASSERT_EQ(o.code, 0) << o.err;
     EXPECT_TRUE(holds(o.out, "== Llama 2 7B") && holds(o.out, "== DeepSeek-V3"));
     EXPECT_TRUE(holds(support::read_file(plot), "</svg>"));
     size_t files = 0;
-    for (const auto &entry : std::filesystem::directory_iterator(folder.path())) files += !entry.path().empty();
+    for (const auto &entry : std::filesystem::directory_iterator(folder.path()))
+        files += !entry.path().empty();
     EXPECT_EQ(files, 1u) << "no temporary file stays";
     o = run({ "--report", "--assumptions", "seed" });
     EXPECT_EQ(o.code, 0) << o.err;
     EXPECT_TRUE(holds(o.out, "80 GB        80.0 GiB                                 121378"));
     o = run({ "--report", "--shape", "llama-70b", "--weights", "q4_k", "--format", "f16" });
     EXPECT_TRUE(holds(o.out, "weights 36.13 GiB")) << "68976648192 / 256 * 144\n" << o.out;
-    EXPECT_TRUE(holds(run({ "--report", "--shape", "llama-3-8b", "--chunk", "1024" }).out, "Prefill at once and in chunks of 1024."));
+    EXPECT_TRUE(holds(run({ "--report", "--shape", "llama-3-8b", "--chunk", "1024" }).out,
+                      "Prefill at once and in chunks of 1024."));
     EXPECT_TRUE(holds(run({ "--report", "--shape", "all", "--format", "f16" }).out, "== Kimi K2"));
 }
 
@@ -239,13 +266,17 @@ TEST(Command, MistakesAreNamed)
         { { "--context", "1,2" }, "--context: a plan has one window" },
         { { "--report", "--shape", "gpt" }, "--shape: no shape is called \"gpt\"; there are " },
         { { "--report", "--shape", "llama-2-7b," }, "--shape: must be names" },
-        { { "--report", "--format", "f17" }, "--format: no KV format is called \"f17\"; there are f32, f16" },
-        { { "--report", "--format", "f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16" }, "--format: at most 16" },
+        { { "--report", "--format", "f17" },
+          "--format: no KV format is called \"f17\"; there are f32, f16" },
+        { { "--report", "--format",
+            "f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16,f16" },
+          "--format: at most 16" },
         { { "--report", "--assumptions", "x" }, "--assumptions x: must be engine or seed" },
         { { "--report", "--weights", "x" }, "--weights x: no such type" },
         { { "--report", "--context", "0" }, "--context: a report needs numbers of at least 1" },
         { { "--report", "--batch", "0" }, "must be 1 to 16 integers between 1 and 65536" },
-        { { "--report", "--shape", "llama-2-7b", "--context", "1073741824", "--batch", "65536" }, "too large to be counted" },
+        { { "--report", "--shape", "llama-2-7b", "--context", "1073741824", "--batch", "65536" },
+          "too large to be counted" },
     };
     for (const auto &test : cases) {
         const Outcome o = run(test.words);

@@ -17,7 +17,8 @@ struct Report {
     weir_report                    report = {};
     weir_error                     error = {};
 
-    explicit Report(const std::vector<const char *> &names, const weir_report_assumptions &a = weir_report_engine)
+    explicit Report(const std::vector<const char *> &names,
+                    const weir_report_assumptions   &a = weir_report_engine)
     {
         for (const char *name : names) {
             shapes.emplace_back();
@@ -27,7 +28,7 @@ struct Report {
         report.shapes = report.known = shapes.data();
         report.n_shapes = report.n_known = shapes.size();
     }
-    void        complete() { ASSERT_EQ(weir_report_complete(&report, &error), WEIR_OK) << error.text; }
+    void complete() { ASSERT_EQ(weir_report_complete(&report, &error), WEIR_OK) << error.text; }
     std::string text()
     {
         weir_buffer out = {};
@@ -55,7 +56,10 @@ struct Report {
     }
 };
 
-bool holds(const std::string &text, const std::string &part) { return text.find(part) != std::string::npos; }
+bool holds(const std::string &text, const std::string &part)
+{
+    return text.find(part) != std::string::npos;
+}
 
 size_t count(const std::string &text, const std::string &part)
 {
@@ -71,16 +75,18 @@ TEST(Text, FiguresAndReasons)
     Report r({ "deepseek-v3" });
     r.complete();
     const std::string text = r.text();
-    for (const char *part : { "== DeepSeek-V3: 671.026 B parameters, 61 layers, 128 heads, latent rows of 576 ==",
-                              "f16 per token: latent 70272 bytes, expanded K and V 4997120 bytes (71.1 times)",
-                              "turbo3 is left out: it takes head widths that are powers of two", "       32K     2.14 GiB",
-                              "H100 SXM     79.6 GiB    3350    989.4     295" })
+    for (const char *part :
+         { "== DeepSeek-V3: 671.026 B parameters, 61 layers, 128 heads, latent rows of 576 ==",
+           "f16 per token: latent 70272 bytes, expanded K and V 4997120 bytes (71.1 times)",
+           "turbo3 is left out: it takes head widths that are powers of two",
+           "       32K     2.14 GiB", "H100 SXM     79.6 GiB    3350    989.4     295" })
         EXPECT_TRUE(holds(text, part)) << part << "\n" << text;
     Report none({ "deepseek-v3" });
     none.report.formats[0] = WEIR_KV_TURBO3;
     none.report.n_formats = 1;
     none.complete();
-    EXPECT_TRUE(holds(none.text(), "There are no tables: name a format first that the shape can keep."));
+    EXPECT_TRUE(
+        holds(none.text(), "There are no tables: name a format first that the shape can keep."));
 }
 
 TEST(Text, ListsThatAreGivenAreKept)
@@ -124,16 +130,20 @@ TEST(Json, SaysWhatTheFunctionsSay)
         size_t        i;
         EXPECT_EQ(json_integer_value(json_object_get(shape, "parameters")), r.shapes[s].parameters);
         json_t *const growth = json_object_get(shape, "growth");
-        EXPECT_EQ(json_array_size(growth), 3u * 3u * 10u); /* batches, formats of several shapes, contexts */
+        EXPECT_EQ(json_array_size(growth),
+                  3u * 3u * 10u); /* batches, formats of several shapes, contexts */
         json_array_foreach(growth, i, row)
         {
-            const weir_kv_format format = weir_kv_format_named(json_string_value(json_object_get(row, "format")));
+            const weir_kv_format format =
+                weir_kv_format_named(json_string_value(json_object_get(row, "format")));
             ASSERT_NE(format, WEIR_KV_FORMAT_COUNT);
             EXPECT_EQ(json_integer_value(json_object_get(row, "kv")),
                       json_integer_value(json_object_get(row, "batch")) *
-                          weir_report_kv(r.report.assumptions, &r.shapes[s], format, json_integer_value(json_object_get(row, "context"))));
+                          weir_report_kv(r.report.assumptions, &r.shapes[s], format,
+                                         json_integer_value(json_object_get(row, "context"))));
         }
-        EXPECT_EQ(json_array_size(json_object_get(shape, "max_context")), weir_report_engine.n_gpus * 9);
+        EXPECT_EQ(json_array_size(json_object_get(shape, "max_context")),
+                  weir_report_engine.n_gpus * 9);
         for (const char *key : { "formats", "paging", "prefill", "decode", "devices" })
             EXPECT_GT(json_array_size(json_object_get(shape, key)), 0u) << key;
     }
@@ -146,8 +156,10 @@ TEST(Json, ModelsWithoutRowsHaveNoLongestContext)
     r.shapes[0].n_kv_layers = 0;
     r.complete();
     json_t *const root = r.json();
-    json_t *const rows = json_object_get(json_array_get(json_object_get(root, "shapes"), 0), "max_context");
-    EXPECT_EQ(json_integer_value(json_object_get(json_array_get(rows, 0), "context")), 0) << "15 GiB of weights on a card of 16";
+    json_t *const rows =
+        json_object_get(json_array_get(json_object_get(root, "shapes"), 0), "max_context");
+    EXPECT_EQ(json_integer_value(json_object_get(json_array_get(rows, 0), "context")), 0)
+        << "15 GiB of weights on a card of 16";
     json_t *const last = json_array_get(rows, json_array_size(rows) - 1);
     ASSERT_NE(last, nullptr);
     EXPECT_TRUE(json_is_null(json_object_get(last, "context")));
@@ -160,7 +172,8 @@ TEST(Json, ModelsWithoutRowsHaveNoLongestContext)
 TEST(Svg, OneNamedLineForEachShapeAndFormat)
 {
     Report r({ "llama-2-7b", "deepseek-v3" });
-    for (weir_kv_format format : { WEIR_KV_F16, WEIR_KV_TURBO3 }) r.report.formats[r.report.n_formats++] = format;
+    for (weir_kv_format format : { WEIR_KV_F16, WEIR_KV_TURBO3 })
+        r.report.formats[r.report.n_formats++] = format;
     snprintf(r.shapes[0].title, sizeof r.shapes[0].title, "a<b>&\"c\"\n");
     r.complete();
     std::string svg;
@@ -175,8 +188,8 @@ TEST(Svg, OneNamedLineForEachShapeAndFormat)
 
 TEST(Svg, NamesDoNotOverlap)
 {
-    Report r(
-        { "llama-2-7b", "llama-2-13b", "llama-70b", "llama-3-8b", "mistral-7b", "qwen3-8b", "deepseek-v3", "kimi-k2", "qwen3.5-0.8b" });
+    Report r({ "llama-2-7b", "llama-2-13b", "llama-70b", "llama-3-8b", "mistral-7b", "qwen3-8b",
+               "deepseek-v3", "kimi-k2", "qwen3.5-0.8b" });
     r.complete();
     std::string svg;
     ASSERT_EQ(r.svg(&svg), WEIR_OK) << r.error.text;
@@ -193,7 +206,8 @@ TEST(Svg, NamesDoNotOverlap)
 TEST(Svg, TooManyLinesAreRefused)
 {
     Report r({ "llama-2-7b", "llama-2-13b", "llama-70b", "llama-3-8b" });
-    for (int f = 0; f < 9; f++) r.report.formats[r.report.n_formats++] = static_cast<weir_kv_format>(f);
+    for (int f = 0; f < 9; f++)
+        r.report.formats[r.report.n_formats++] = static_cast<weir_kv_format>(f);
     r.complete();
     std::string svg;
     EXPECT_EQ(r.svg(&svg), WEIR_EINVAL);

@@ -13,7 +13,8 @@
 
 namespace {
 
-const float infinity = std::numeric_limits<float>::infinity(), nan_value = std::numeric_limits<float>::quiet_NaN();
+const float infinity = std::numeric_limits<float>::infinity(),
+            nan_value = std::numeric_limits<float>::quiet_NaN();
 const float largest = std::numeric_limits<float>::max();
 
 struct Sampler {
@@ -21,16 +22,17 @@ struct Sampler {
     explicit Sampler(size_t n) { EXPECT_EQ(weir_sampler_scratch_open(&scratch, n), WEIR_OK); }
     ~Sampler() { weir_sampler_scratch_close(scratch); }
     Sampler(const Sampler &) = delete;
-    int32_t draw(const std::vector<float> &logits, const weir_sampling &s, uint64_t draw = 0, uint32_t choice = 0,
-                 const std::vector<int32_t> &banned = {}, size_t n_valid = 0)
+    int32_t draw(const std::vector<float> &logits, const weir_sampling &s, uint64_t draw = 0,
+                 uint32_t choice = 0, const std::vector<int32_t> &banned = {}, size_t n_valid = 0)
     {
-        return weir_sample(logits.data(), logits.size(), n_valid ? n_valid : logits.size(), &s, nullptr, banned.data(), banned.size(),
-                           choice, draw, scratch);
+        return weir_sample(logits.data(), logits.size(), n_valid ? n_valid : logits.size(), &s,
+                           nullptr, banned.data(), banned.size(), choice, draw, scratch);
     }
     std::vector<int32_t> kept() const
     {
         std::vector<int32_t> out;
-        for (size_t i = 0; i < weir_candidates_count(scratch); i++) out.push_back(weir_candidates_id(scratch, i));
+        for (size_t i = 0; i < weir_candidates_count(scratch); i++)
+            out.push_back(weir_candidates_id(scratch, i));
         return out;
     }
 };
@@ -56,8 +58,10 @@ std::vector<int32_t> sorted_ids(const std::vector<float> &logits)
 {
     std::vector<int32_t> ids(logits.size());
     std::iota(ids.begin(), ids.end(), 0);
-    std::sort(ids.begin(), ids.end(),
-              [&](int32_t a, int32_t b) { return logits[size_t(a)] != logits[size_t(b)] ? logits[size_t(a)] > logits[size_t(b)] : a < b; });
+    std::sort(ids.begin(), ids.end(), [&](int32_t a, int32_t b) {
+        return logits[size_t(a)] != logits[size_t(b)] ? logits[size_t(a)] > logits[size_t(b)]
+                                                      : a < b;
+    });
     return ids;
 }
 
@@ -102,12 +106,14 @@ TEST(Sampler, GreedyTakesTheLowestIdOfTies)
     logits[993] = logits[17] = logits[500] = 50;
     EXPECT_EQ(sampler.draw(logits, weir_sampling_default()), 17);
     EXPECT_EQ(sampler.draw(logits, weir_sampling_default(), 0, 0, { 17 }), 500);
-    EXPECT_EQ(sampler.draw(logits, weir_sampling_default(), 0, 0, { 17, 500, 993, -5, 100000 }), sorted_ids(logits)[3]);
+    EXPECT_EQ(sampler.draw(logits, weir_sampling_default(), 0, 0, { 17, 500, 993, -5, 100000 }),
+              sorted_ids(logits)[3]);
     weir_sampling one = with_temperature(1.5f);
     one.top_k = 1;
     for (uint64_t draw = 0; draw < 50; draw++) EXPECT_EQ(sampler.draw(logits, one, draw), 17);
     for (uint64_t draw = 0; draw < 50; draw++)
-        EXPECT_EQ(sampler.draw(normal_logits(1000, 2, 1), with_temperature(1e-30f), draw), sorted_ids(normal_logits(1000, 2, 1))[0]);
+        EXPECT_EQ(sampler.draw(normal_logits(1000, 2, 1), with_temperature(1e-30f), draw),
+                  sorted_ids(normal_logits(1000, 2, 1))[0]);
 }
 
 TEST(Sampler, PaddingRowsAndBannedIdsNeverWin)
@@ -118,10 +124,12 @@ TEST(Sampler, PaddingRowsAndBannedIdsNeverWin)
     EXPECT_LT(sampler.draw(logits, weir_sampling_default(), 0, 0, {}, 100), 100);
     std::vector<int32_t> banned(99);
     std::iota(banned.begin(), banned.end(), 0);
-    for (uint64_t draw = 0; draw < 20; draw++) EXPECT_EQ(sampler.draw(logits, with_temperature(1), draw, 0, banned, 100), 99);
+    for (uint64_t draw = 0; draw < 20; draw++)
+        EXPECT_EQ(sampler.draw(logits, with_temperature(1), draw, 0, banned, 100), 99);
     banned.push_back(99);
     logits[42] = 3;
-    EXPECT_EQ(sampler.draw(logits, with_temperature(1), 0, 0, banned, 100), 42); /* all banned: the best one, whatever is said */
+    EXPECT_EQ(sampler.draw(logits, with_temperature(1), 0, 0, banned, 100),
+              42); /* all banned: the best one, whatever is said */
 }
 
 TEST(Sampler, SurvivesNanAndInfinity)
@@ -131,9 +139,11 @@ TEST(Sampler, SurvivesNanAndInfinity)
     s.top_k = 10;
     s.top_p = 0.9f;
     s.min_p = 0.01f;
-    const std::vector<std::vector<float>> cases = { std::vector<float>(70, nan_value), std::vector<float>(70, -infinity),
-                                                    std::vector<float>(70, infinity),  std::vector<float>(70, 0.0f),
-                                                    std::vector<float>(70, largest),   std::vector<float>(70, -largest) };
+    const std::vector<std::vector<float>> cases = {
+        std::vector<float>(70, nan_value), std::vector<float>(70, -infinity),
+        std::vector<float>(70, infinity),  std::vector<float>(70, 0.0f),
+        std::vector<float>(70, largest),   std::vector<float>(70, -largest)
+    };
     for (const auto &logits : cases)
         for (const float temperature : { 0.0f, 1e-38f, 1.0f, 2.0f }) {
             for (const bool filters : { false, true }) {
@@ -187,7 +197,8 @@ TEST(Sampler, RepetitionPunishesOnceWhereverTheTokenWas)
     std::vector<uint16_t>    prompt = { 1, 1, 0, 0 }, answer = { 3, 0, 65535, 0 };
     weir_sampling            s = weir_sampling_default();
     s.repetition_penalty = 2;
-    const weir_sampler_history both = { prompt.data(), answer.data(), 4 }, only_answer = { nullptr, answer.data(), 4 },
+    const weir_sampler_history both = { prompt.data(), answer.data(), 4 },
+                               only_answer = { nullptr, answer.data(), 4 },
                                none = { nullptr, nullptr, 4 };
     const auto processed = [&](const weir_sampler_history &history) {
         weir_process_load(sampler.scratch, logits.data(), 4);
@@ -199,7 +210,8 @@ TEST(Sampler, RepetitionPunishesOnceWhereverTheTokenWas)
     EXPECT_EQ(processed(none), logits);
     s.presence_penalty = 0.5f;
     s.frequency_penalty = 0.25f;
-    EXPECT_EQ(processed(both), (std::vector<float>{ 1 - 0.5f - 0.75f, -4, 1 - 0.5f - 0.25f * 65535, 2 }));
+    EXPECT_EQ(processed(both),
+              (std::vector<float>{ 1 - 0.5f - 0.75f, -4, 1 - 0.5f - 0.25f * 65535, 2 }));
 }
 
 /* Against a plain sort, on a vocabulary of real size and shapes from peaked to flat. */
@@ -211,10 +223,12 @@ TEST(Sampler, FiltersOnLargeVocabulariesEqualASort)
         auto logits = normal_logits(n, 11, deviation);
         for (size_t i = 0; i < n; i += 3) logits[i] = std::round(logits[i] * 4) / 4; /* many ties */
         const auto ids = sorted_ids(logits);
-        for (const size_t k : { size_t(1), size_t(20), size_t(1000), size_t(3877), size_t(3878), size_t(200000) }) {
+        for (const size_t k :
+             { size_t(1), size_t(20), size_t(1000), size_t(3877), size_t(3878), size_t(200000) }) {
             weir_process_load(sampler.scratch, logits.data(), n);
             weir_process_top_k(sampler.scratch, k);
-            ASSERT_EQ(sampler.kept(), std::vector<int32_t>(ids.begin(), ids.begin() + long(k))) << deviation << " " << k;
+            ASSERT_EQ(sampler.kept(), std::vector<int32_t>(ids.begin(), ids.begin() + long(k)))
+                << deviation << " " << k;
         }
         double total = 0;
         for (const float x : logits) total += std::exp(double(x) - double(logits[size_t(ids[0])]));
@@ -234,8 +248,10 @@ TEST(Sampler, FiltersOnLargeVocabulariesEqualASort)
         weir_process_load(sampler.scratch, logits.data(), n);
         weir_process_min_p(sampler.scratch, 0.3f);
         size_t expected = 0;
-        for (const float x : logits) expected += std::exp(double(x) - double(logits[size_t(ids[0])])) >= double(0.3f);
-        EXPECT_NEAR(double(weir_candidates_count(sampler.scratch)), double(expected), 1 + 1e-4 * double(expected));
+        for (const float x : logits)
+            expected += std::exp(double(x) - double(logits[size_t(ids[0])])) >= double(0.3f);
+        EXPECT_NEAR(double(weir_candidates_count(sampler.scratch)), double(expected),
+                    1 + 1e-4 * double(expected));
     }
 }
 
@@ -283,11 +299,13 @@ TEST(Sampler, DrawsOverTheWholeVocabularyFollowTheWeights)
     const size_t       n = 1000, draws = 40000;
     Sampler            sampler(n);
     std::vector<float> logits(n, -infinity);
-    for (size_t i = 130; i < 700; i += 10) logits[i] = std::log(float(i)); /* whole blocks without weight at both ends and between */
+    for (size_t i = 130; i < 700; i += 10)
+        logits[i] = std::log(float(i)); /* whole blocks without weight at both ends and between */
     double total = 0;
     for (size_t i = 130; i < 700; i += 10) total += double(i);
     std::vector<double> seen(n);
-    for (uint64_t draw = 0; draw < draws; draw++) seen[size_t(sampler.draw(logits, with_temperature(1), draw))]++;
+    for (uint64_t draw = 0; draw < draws; draw++)
+        seen[size_t(sampler.draw(logits, with_temperature(1), draw))]++;
     double chi2 = 0;
     for (size_t i = 0; i < n; i++) {
         if (logits[i] == -infinity) {
@@ -318,7 +336,10 @@ TEST(Sampler, LogprobsAreTheRawLogSoftmax)
         EXPECT_NEAR(top[i].logprob, double(logits[size_t(ids[i])]) - std::log(total), 2e-6);
     }
     weir_logprobs(logits.data(), 2, 1, &chosen, top, 0, sampler.scratch);
-    EXPECT_NEAR(chosen.logprob, double(logits[1]) - std::log(std::exp(double(logits[0])) + std::exp(double(logits[1]))), 2e-6);
+    EXPECT_NEAR(chosen.logprob,
+                double(logits[1]) -
+                    std::log(std::exp(double(logits[0])) + std::exp(double(logits[1]))),
+                2e-6);
 }
 
 TEST(Sampler, CheckNamesTheField)
@@ -344,7 +365,8 @@ TEST(Sampler, CheckNamesTheField)
     refused([](weir_sampling &s) { s.top_k = -5; }, "top_k");
     refused([](weir_sampling &s) { s.repetition_penalty = 0; }, "repetition_penalty");
     for (const weir_logit_bias bias :
-         { weir_logit_bias{ 100, 0 }, weir_logit_bias{ -1, 0 }, weir_logit_bias{ 5, infinity }, weir_logit_bias{ 5, 101 } }) {
+         { weir_logit_bias{ 100, 0 }, weir_logit_bias{ -1, 0 }, weir_logit_bias{ 5, infinity },
+           weir_logit_bias{ 5, 101 } }) {
         static weir_logit_bias kept;
         kept = bias;
         refused([](weir_sampling &s) { s.bias = &kept, s.n_bias = 1; }, "logit_bias");

@@ -24,8 +24,8 @@ struct Call {
     std::string                       message; /* of a job that failed */
     weir_usage                        usage = {};
     weir_job                         *job = nullptr;
-    int                               stop_after = 0; /* the callback ends the choice after so many tokens */
-    int                               events_after_done = 0;
+    int stop_after = 0; /* the callback ends the choice after so many tokens */
+    int events_after_done = 0;
 
     explicit Call(std::vector<int32_t> ids, int max_tokens = 24) : prompt(std::move(ids))
     {
@@ -46,10 +46,14 @@ struct Call {
         case WEIR_EVENT_TOKEN: {
             auto &list = call->tokens[static_cast<size_t>(event->choice)];
             list.push_back(event->token);
-            if (call->request.want_logprobs) call->logprobs[static_cast<size_t>(event->choice)].push_back(event->logprob.logprob);
+            if (call->request.want_logprobs)
+                call->logprobs[static_cast<size_t>(event->choice)].push_back(
+                    event->logprob.logprob);
             return call->stop_after == 0 || static_cast<int>(list.size()) < call->stop_after;
         }
-        case WEIR_EVENT_CHOICE: call->finish[static_cast<size_t>(event->choice)] = event->finish; break;
+        case WEIR_EVENT_CHOICE:
+            call->finish[static_cast<size_t>(event->choice)] = event->finish;
+            break;
         case WEIR_EVENT_PROMPT: call->prompt_logprobs.push_back(event->logprob.logprob); break;
         case WEIR_EVENT_DONE:
             call->done = true;

@@ -7,9 +7,9 @@ namespace {
 
 using support::Call;
 
-constexpr char OPTIONS[] =
-    "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = 32\nexact_gate = 0.0\nsummary_gate = 0.0\n"
-    "lambda_bias = 0\n";
+constexpr char OPTIONS[] = "window = 24\nlandmarks_exact = 6\nlandmarks_summary = 5\nblock_rows = "
+                           "32\nexact_gate = 0.0\nsummary_gate = 0.0\n"
+                           "lambda_bias = 0\n";
 
 class CodaService : public ::testing::TestWithParam<const char *> {
   protected:
@@ -18,15 +18,18 @@ class CodaService : public ::testing::TestWithParam<const char *> {
         weir_config *const config = &config_;
         weir_config_default(config);
         if (settings_.empty() && std::string(GetParam()) == "plain")
-            support::write_plain_coda(folder_, std::string(OPTIONS) + "gate = \"value_norm\"\n", &settings_);
+            support::write_plain_coda(folder_, std::string(OPTIONS) + "gate = \"value_norm\"\n",
+                                      &settings_);
         else if (settings_.empty())
             support::write_coda(folder_, GetParam(), support::coda_block(OPTIONS), &settings_);
         snprintf(config->model.path, sizeof config->model.path, "%s", folder_.path().c_str());
         support::Settings settings = settings_;
-        settings.insert(settings.end(), { "kernels.activations=f32", "batch.chunk=256", "model.context=512",
-                                          "batch.max_sequences=" + std::to_string(slots) });
+        settings.insert(settings.end(),
+                        { "kernels.activations=f32", "batch.chunk=256", "model.context=512",
+                          "batch.max_sequences=" + std::to_string(slots) });
         settings.insert(settings.end(), more.begin(), more.end());
-        for (const std::string &setting : settings) ASSERT_EQ(weir_config_set(config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+        for (const std::string &setting : settings)
+            ASSERT_EQ(weir_config_set(config, setting.c_str(), &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { config, true, false, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
         service_ = weir_engine_service(engine_);
@@ -37,7 +40,8 @@ class CodaService : public ::testing::TestWithParam<const char *> {
         weir_engine_close(engine_);
         engine_ = nullptr;
     }
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, bool cache = true, int max_tokens = 12)
+    std::vector<int32_t> run(const std::vector<int32_t> &ids, bool cache = true,
+                             int max_tokens = 12)
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = cache;
@@ -48,15 +52,18 @@ class CodaService : public ::testing::TestWithParam<const char *> {
         usage_ = call.usage;
         return call.tokens[0];
     }
-    static std::vector<int32_t> prompt(int seed, int n) { return support::some_tokens(static_cast<size_t>(n), seed, 300); }
-    support::Folder             folder_;
-    support::Settings           settings_;
-    weir_config                 config_;
-    weir_engine                *engine_ = nullptr;
-    weir_service               *service_ = nullptr;
-    weir_error                  error_ = {};
-    weir_usage                  usage_ = {};
-    weir_banks                  banks_ = {};
+    static std::vector<int32_t> prompt(int seed, int n)
+    {
+        return support::some_tokens(static_cast<size_t>(n), seed, 300);
+    }
+    support::Folder   folder_;
+    support::Settings settings_;
+    weir_config       config_;
+    weir_engine      *engine_ = nullptr;
+    weir_service     *service_ = nullptr;
+    weir_error        error_ = {};
+    weir_usage        usage_ = {};
+    weir_banks        banks_ = {};
 };
 
 /* Their books are the host's: a device leaves such a model to the CPU, and says so. */
@@ -75,7 +82,8 @@ TEST_P(CodaService, IsComputedByTheCpu)
 TEST_P(CodaService, TextsAreContinuedAtTheEndsOfBlocks)
 {
     open(2);
-    const auto text = prompt(1, 200), cold = run(text, false, 25); /* what is computed of it ends with a block */
+    const auto text = prompt(1, 200),
+               cold = run(text, false, 25); /* what is computed of it ends with a block */
     EXPECT_EQ(run(text, true, 25), cold);
     EXPECT_EQ(run(text, true, 25), cold);
     EXPECT_EQ(usage_.n_cached, 192) << usage_.reuse;
@@ -99,7 +107,8 @@ TEST_P(CodaService, AnyCompanyGivesTheSameAnswers)
 {
     open(4);
     std::vector<std::vector<int32_t>> prompts, alone;
-    for (int i = 0; i < 8; i++) prompts.push_back(prompt(10 + i, i == 3 ? 129 : i == 5 ? 257 : 1 + 37 * i));
+    for (int i = 0; i < 8; i++)
+        prompts.push_back(prompt(10 + i, i == 3 ? 129 : i == 5 ? 257 : 1 + 37 * i));
     for (const auto &ids : prompts) alone.push_back(run(ids, false, 16));
     for (const bool caches : { false, true, true }) {
         std::vector<std::unique_ptr<Call>> calls;
@@ -144,19 +153,25 @@ TEST_P(CodaService, SessionsGoOnAfterARestart)
     weir_session_result result = {};
     EXPECT_EQ(run(text), cold);
     const weir_session_wish wish = { "talk", nullptr, text.data(), 150 };
-    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK) << error_.text;
+    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
+        << error_.text;
     EXPECT_GE(result.n_tokens, 128);
     close();
     open(2, dir);
-    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_OK) << error_.text;
+    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_),
+              WEIR_OK)
+        << error_.text;
     EXPECT_EQ(run(text), cold);
     EXPECT_EQ(usage_.n_cached, 128) << usage_.reuse;
     close();
     /* Other options leave other states of the same size. */
     std::string arch = support::read_file(folder_ / "archs/coda.toml");
-    support::write_file(folder_ / "archs/coda.toml", support::with(arch, "lambda_bias = 0", "lambda_bias = 0\nnovelty = 0.6"));
+    support::write_file(folder_ / "archs/coda.toml",
+                        support::with(arch, "lambda_bias = 0", "lambda_bias = 0\nnovelty = 0.6"));
     open(2, dir);
-    EXPECT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_), WEIR_EMISMATCH) << error_.text;
+    EXPECT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_),
+              WEIR_EMISMATCH)
+        << error_.text;
 }
 
 /* Log-probabilities tell more than tokens: of the answer, and of what was computed again. */
@@ -183,10 +198,13 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
     EXPECT_EQ(scores(true, 0), cold);
     weir_session_result     result = {};
     const weir_session_wish wish = { "bits", nullptr, text.data(), 300 };
-    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK) << error_.text;
+    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
+        << error_.text;
     close();
     open(2, dir);
-    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "bits", &result, &error_), WEIR_OK) << error_.text;
+    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "bits", &result, &error_),
+              WEIR_OK)
+        << error_.text;
     EXPECT_EQ(scores(true, 288), cold);
     EXPECT_EQ(memcmp(&banks_, &banks, sizeof banks), 0) << "what the banks counted goes along";
 }
@@ -243,14 +261,17 @@ TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
 /* What an answer wrote row by row is written so again when memory ran short. */
 TEST_P(CodaService, APreemptedAnswerIsComputedAgainAsItWas)
 {
-    if (std::string(GetParam()).find("attn") == std::string::npos) GTEST_SKIP() << "nothing runs short: its memory does not grow";
+    if (std::string(GetParam()).find("attn") == std::string::npos)
+        GTEST_SKIP() << "nothing runs short: its memory does not grow";
     const support::Settings more = { "kv.reuse=off", "memory.host=1GiB" };
     open(6, more);
     std::vector<std::vector<int32_t>> alone;
     for (int i = 0; i < 6; i++) alone.push_back(run(prompt(20 + i, 60 + 11 * i), false, 150));
     const weir_plan plan = *weir_engine_plan_of(engine_);
     close();
-    open(6, { "kv.reuse=off", "memory.host=" + std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB" });
+    open(6, { "kv.reuse=off",
+              "memory.host=" + std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) +
+                  "KiB" });
     std::vector<std::unique_ptr<Call>> calls;
     for (int i = 0; i < 6; i++) {
         calls.push_back(std::make_unique<Call>(prompt(20 + i, 60 + 11 * i), 150));
@@ -266,8 +287,10 @@ TEST_P(CodaService, APreemptedAnswerIsComputedAgainAsItWas)
     EXPECT_GT(stats.preemptions, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, CodaService, ::testing::Values("\"coda\"", "\"coda\", \"attn\"", "plain"), [](const auto &info) {
-    return std::string(info.index == 0 ? "Coda" : info.index == 1 ? "Hybrid" : "Plain");
-});
+INSTANTIATE_TEST_SUITE_P(
+    Models, CodaService, ::testing::Values("\"coda\"", "\"coda\", \"attn\"", "plain"),
+    [](const auto &info) {
+        return std::string(info.index == 0 ? "Coda" : info.index == 1 ? "Hybrid" : "Plain");
+    });
 
 } // namespace

@@ -16,7 +16,8 @@ class OnDevice : public support::Folder {
         open(model, 2, nullptr, context_, 0, more);
         sessions_ = weir_engine_sessions(engine_);
     }
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, const weir_policy_options *policy = nullptr)
+    std::vector<int32_t> run(const std::vector<int32_t> &ids,
+                             const weir_policy_options  *policy = nullptr)
     {
         Call call(ids, 16);
         call.request.cache_prompt = true;
@@ -68,7 +69,8 @@ class OnDevice : public support::Folder {
 TEST_F(OnDevice, AnswersAreTheHosts)
 {
     for (const char *const model : { "tq", "tq/tq-q8_0.gguf", "qwen3", "mistral" })
-        for (const char *const format : { "kv.format=f16", "kv.format=int8", "kv.format=turbo4", "kv.format=kivi2/int8" }) {
+        for (const char *const format :
+             { "kv.format=f16", "kv.format=int8", "kv.format=turbo4", "kv.format=kivi2/int8" }) {
             begin(model, "kernels.device=cpu", { format });
             const auto want = talk();
             stop();
@@ -83,22 +85,27 @@ TEST_F(OnDevice, PoliciesKeepTheSameRows)
 {
     const struct {
         const char *name, *options;
-    } methods[] = { { "sinks", "sinks=4,every=1" },    { "h2o", "sinks=2,recent=16,every=4" },
-                    { "snapkv", "window=8,every=16" }, { "rkv", "window=8,every=16,recent=8" },
-                    { "keydiff", "every=8" },          { "sinks", "sinks=70,every=1,positions=cache" } };
+    } methods[] = {
+        { "sinks", "sinks=4,every=1" },    { "h2o", "sinks=2,recent=16,every=4" },
+        { "snapkv", "window=8,every=16" }, { "rkv", "window=8,every=16,recent=8" },
+        { "keydiff", "every=8" },          { "sinks", "sinks=70,every=1,positions=cache" }
+    };
     for (const auto &method : methods)
         for (const char *const format : { "kv.format=f16", "kv.format=int8" }) {
             weir_policy_options                         options;
             std::map<std::string, std::vector<int32_t>> answers;
-            ASSERT_EQ(weir_policy_options_default(&options, method.name, &error_), WEIR_OK) << error_.text;
-            ASSERT_EQ(weir_policy_options_set(&options, method.options, &error_), WEIR_OK) << error_.text;
+            ASSERT_EQ(weir_policy_options_default(&options, method.name, &error_), WEIR_OK)
+                << error_.text;
+            ASSERT_EQ(weir_policy_options_set(&options, method.options, &error_), WEIR_OK)
+                << error_.text;
             for (const char *const device : { "kernels.device=cpu", "kernels.device=checked" }) {
                 begin("qwen3", device, { format });
                 answers[device] = run(prompt(2, 220), &options);
                 EXPECT_GT(usage_.n_evicted, 0) << method.name;
                 stop();
             }
-            EXPECT_EQ(answers["kernels.device=checked"], answers["kernels.device=cpu"]) << method.name << " " << format;
+            EXPECT_EQ(answers["kernels.device=checked"], answers["kernels.device=cpu"])
+                << method.name << " " << format;
         }
 }
 
@@ -151,4 +158,4 @@ TEST_F(OnDevice, TooLittleMemoryIsRefusedWithTheArithmetic)
     EXPECT_NE(std::string(error_.text).find("memory.device"), std::string::npos) << error_.text;
 }
 
-}  // namespace
+} // namespace

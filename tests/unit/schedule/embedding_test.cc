@@ -14,12 +14,14 @@ using support::Call;
 struct Embedded : Call {
     std::vector<float> embedding;
     int32_t            d_model;
-    Embedded(std::vector<int32_t> ids, int32_t width, int max_tokens) : Call(std::move(ids), max_tokens), d_model(width)
+    Embedded(std::vector<int32_t> ids, int32_t width, int max_tokens)
+        : Call(std::move(ids), max_tokens), d_model(width)
     {
         request.want_embedding = true;
         request.callback = [](void *user, const weir_event *event) {
             Embedded *const call = static_cast<Embedded *>(static_cast<Call *>(user));
-            if (event->embedding != nullptr) call->embedding.assign(event->embedding, event->embedding + call->d_model);
+            if (event->embedding != nullptr)
+                call->embedding.assign(event->embedding, event->embedding + call->d_model);
             return Call::on_event(user, event);
         };
     }
@@ -35,7 +37,8 @@ struct Sums {
 class Embedding : public support::Service {
   protected:
     int32_t                   width() const { return weir_service_info_of(service_)->d_model; }
-    std::unique_ptr<Embedded> begin(const std::vector<int32_t> &ids, int max_tokens = 0, bool cache = false)
+    std::unique_ptr<Embedded> begin(const std::vector<int32_t> &ids, int max_tokens = 0,
+                                    bool cache = false)
     {
         auto call = std::make_unique<Embedded>(ids, width(), max_tokens);
         call->request.cache_prompt = cache;
@@ -61,15 +64,19 @@ class Embedding : public support::Service {
         const weir_engine_options options = { &config_, false, false, nullptr, nullptr };
         EXPECT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
         const weir_shape *const shape = weir_model_shape(weir_engine_model(engine_));
-        Sums                    s = { std::vector<double>((size_t)shape->d_model), shape->n_layers - 1, shape->d_model, 0 };
-        weir_sequence           sequence = {};
-        EXPECT_EQ(weir_sequence_open(&sequence, weir_engine_store(engine_), weir_engine_ledger(engine_),
-                                     weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),
-                  WEIR_OK);
+        Sums s = { std::vector<double>((size_t)shape->d_model), shape->n_layers - 1, shape->d_model,
+                   0 };
+        weir_sequence sequence = {};
+        EXPECT_EQ(
+            weir_sequence_open(&sequence, weir_engine_store(engine_), weir_engine_ledger(engine_),
+                               weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),
+            WEIR_OK);
         weir_evaluation e = {};
         e.tokens = ids.data(), e.n_tokens = (int32_t)ids.size();
         e.chunk = 64, e.decode_from = INT32_MAX;
-        e.before = [](void *user, int32_t, int32_t n_rows) { static_cast<Sums *>(user)->n_rows = n_rows; };
+        e.before = [](void *user, int32_t, int32_t n_rows) {
+            static_cast<Sums *>(user)->n_rows = n_rows;
+        };
         e.user = &s;
         weir_runner_observe(
             weir_engine_runner(engine_),
@@ -79,7 +86,8 @@ class Embedding : public support::Service {
                     sums->sums[(size_t)(i % sums->width)] += (double)hidden[i];
             },
             &s);
-        EXPECT_EQ(weir_evaluate(weir_engine_runner(engine_), &sequence, &e, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_evaluate(weir_engine_runner(engine_), &sequence, &e, &error_), WEIR_OK)
+            << error_.text;
         weir_sequence_close(&sequence);
         close();
         std::vector<float> mean;
@@ -99,7 +107,9 @@ TEST_F(Embedding, IsTheMeanOfHiddenStates)
             const auto wanted = reference(prompt(3, n));
             ASSERT_EQ(mean.size(), wanted.size());
             EXPECT_EQ(mean, again);
-            for (size_t i = 0; i < mean.size(); i++) EXPECT_NEAR(mean[i], wanted[i], 1e-5 * (1 + std::abs(wanted[i]))) << model << " " << n;
+            for (size_t i = 0; i < mean.size(); i++)
+                EXPECT_NEAR(mean[i], wanted[i], 1e-5 * (1 + std::abs(wanted[i])))
+                    << model << " " << n;
         }
     }
 }
@@ -154,11 +164,14 @@ TEST_F(Embedding, PreemptionChangesNoBit)
     std::vector<std::vector<float>> alone;
     for (int i = 0; i < TEXTS; i++) alone.push_back(run(text(i)));
     const weir_plan   plan = *weir_engine_plan_of(engine_);
-    const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
+    const std::string memory =
+        std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
     close();
     open("qwen3", 6, memory.c_str(), 512, TEXTS, { "kv.reuse=off" });
     std::vector<std::unique_ptr<Embedded>> calls;
-    for (int i = 0; i < TEXTS; i++) calls.push_back(begin(text(i), 40 + 50 * (i % 3))); /* some begin while others begin again */
+    for (int i = 0; i < TEXTS; i++)
+        calls.push_back(
+            begin(text(i), 40 + 50 * (i % 3))); /* some begin while others begin again */
     for (size_t i = 0; i < TEXTS; i++) {
         calls[i]->wait();
         EXPECT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;

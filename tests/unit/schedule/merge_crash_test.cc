@@ -35,8 +35,9 @@ class MergeCrash : public ::testing::Test {
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "%s", folder_.path().c_str());
         support::Settings settings = settings_;
-        settings.insert(settings.end(), { "kernels.activations=f32", "model.context=512", "batch.max_sequences=2",
-                                          "sessions.autosave=false", "sessions.dir=" + (folder_ / "base") });
+        settings.insert(settings.end(),
+                        { "kernels.activations=f32", "model.context=512", "batch.max_sequences=2",
+                          "sessions.autosave=false", "sessions.dir=" + (folder_ / "base") });
         for (const std::string &setting : settings)
             if (weir_config_set(&config, setting.c_str(), &error_) != WEIR_OK) return nullptr;
         const weir_engine_options options = { &config, true, false, nullptr, nullptr };
@@ -55,12 +56,14 @@ class MergeCrash : public ::testing::Test {
         states = open(model);
         for (const int seed : { 1, 2 }) {
             const auto           text = support::some_tokens(150, seed, 250);
-            const weir_documents documents = { states, weir_engine_service(engine), sessions, nullptr, nullptr };
+            const weir_documents documents = { states, weir_engine_service(engine), sessions,
+                                               nullptr, nullptr };
             weir_document        document = {};
             weir_state_info      info = {};
             bool                 is_new = false;
             document.tokens = text.data(), document.n_tokens = 150, document.label = "document";
-            if (weir_documents_ingest(&documents, &document, &info, &is_new, &error_) != WEIR_OK) return nullptr;
+            if (weir_documents_ingest(&documents, &document, &info, &is_new, &error_) != WEIR_OK)
+                return nullptr;
         }
         return states;
     }
@@ -70,14 +73,17 @@ class MergeCrash : public ::testing::Test {
         if (engine == nullptr) _exit(2);
         weir_states *const states = fill(engine);
         weir_state_info    sources[2] = {}, info = {};
-        if (states == nullptr || weir_states_find(states, "document", &sources[0], &error_) != WEIR_OK ||
+        if (states == nullptr ||
+            weir_states_find(states, "document", &sources[0], &error_) != WEIR_OK ||
             weir_states_find(states, "document-2", &sources[1], &error_) != WEIR_OK)
             _exit(3);
-        const weir_documents documents = { states, weir_engine_service(engine), weir_engine_sessions(engine), nullptr, nullptr };
+        const weir_documents documents = { states, weir_engine_service(engine),
+                                           weir_engine_sessions(engine), nullptr, nullptr };
         const weir_merge     merge = { &sources[0], &sources[1], "merged", nullptr, nullptr };
         weir_state_merged    merged = {};
         for (;;) {
-            if (weir_documents_merge(&documents, &merge, &info, &merged, &error_) != WEIR_OK) _exit(4);
+            if (weir_documents_merge(&documents, &merge, &info, &merged, &error_) != WEIR_OK)
+                _exit(4);
             if (write(out, &info.serial, sizeof info.serial) != sizeof info.serial) _exit(5);
         }
     }
@@ -90,7 +96,9 @@ class MergeCrash : public ::testing::Test {
         if (pid == 0) child(ends[1]);
         (void)::close(ends[1]);
         int64_t serial;
-        for (size_t i = 0; i < n_said && read(ends[0], &serial, sizeof serial) == sizeof serial; i++) there_.insert(serial);
+        for (size_t i = 0; i < n_said && read(ends[0], &serial, sizeof serial) == sizeof serial;
+             i++)
+            there_.insert(serial);
         (void)usleep(longer);
         (void)kill(pid, SIGKILL);
         int status = 0;
@@ -115,7 +123,8 @@ TEST_F(MergeCrash, AtMostTheOneInFlightIsLost)
         size_t           n = 0, total = 0, n_unheard = 0, n_files = 0;
         ASSERT_NE(states, nullptr) << error_.text;
         const weir_states_page all = { 0, SIZE_MAX, nullptr, nullptr };
-        ASSERT_EQ(weir_states_list(states, &all, &list, &n, &total, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_states_list(states, &all, &list, &n, &total, &error_), WEIR_OK)
+            << error_.text;
         std::set<int64_t> found;
         for (size_t i = 0; i < n; i++) {
             char path[PATH_MAX];

@@ -38,17 +38,23 @@ using Texts = std::vector<Text *>;
 
 class Oracle : public ::testing::Test {
   protected:
-    void open(const std::string &model, const std::string &policy, const std::string &options, const Settings &more = {})
+    void open(const std::string &model, const std::string &policy, const std::string &options,
+              const Settings &more = {})
     {
-        Settings settings = { "kernels.activations=f32",  "kv.format=f32",       "model.context=512",
-                              "batch.chunk=64",           "kv.reuse=off",        "batch.max_sequences=4",
-                              "kv.policy.name=" + policy, "kv.policy.budget=24", "kv.policy.options=" + options };
+        Settings settings = {
+            "kernels.activations=f32",  "kv.format=f32",       "model.context=512",
+            "batch.chunk=64",           "kv.reuse=off",        "batch.max_sequences=4",
+            "kv.policy.name=" + policy, "kv.policy.budget=24", "kv.policy.options=" + options
+        };
         settings.insert(settings.end(), more.begin(), more.end());
         ASSERT_EQ(engine_.open(model, settings), WEIR_OK) << engine_.text();
-        ASSERT_EQ(
-            weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()), weir_engine_ledger(engine_.get()), engine_.error()),
-            WEIR_OK);
-        ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, nullptr, 2, 512, n_prompt, 64, engine_.error()), WEIR_OK) << engine_.text();
+        ASSERT_EQ(weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()),
+                                       weir_engine_ledger(engine_.get()), engine_.error()),
+                  WEIR_OK);
+        ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, nullptr, 2, 512, n_prompt, 64,
+                                   engine_.error()),
+                  WEIR_OK)
+            << engine_.text();
     }
     void close()
     {
@@ -63,7 +69,7 @@ class Oracle : public ::testing::Test {
     static constexpr int n_prompt = 100;
     weir_kv_store       *store() { return weir_engine_store(engine_.get()); }
     const weir_kv_spec  &spec() { return *weir_kv_store_spec(store()); }
-    size_t               n_heads() { return static_cast<size_t>(spec().n_layers * spec().n_kv_heads); }
+    size_t n_heads() { return static_cast<size_t>(spec().n_layers * spec().n_kv_heads); }
 
     /* A text with its policy, of which nothing is computed. */
     std::unique_ptr<Text> text(int number, const std::vector<int32_t> &tokens)
@@ -81,14 +87,19 @@ class Oracle : public ::testing::Test {
         out->get()->keeping = weir_keeping_begin(keeping_, number, n_prompt, 0);
         weir_sequence_fork(out->get(), from.get());
         out->heads = from.heads;
-        for (int i = out->get()->n_computed; i < out->get()->n_tokens; i++) out->get()->tokens[i] = (i * 7) % 300;
+        for (int i = out->get()->n_computed; i < out->get()->n_tokens; i++)
+            out->get()->tokens[i] = (i * 7) % 300;
         return out;
     }
     Row read(const weir_kv_table &table, int64_t head, int64_t slot)
     {
-        Row row = { std::vector<float>(static_cast<size_t>(spec().key_dim)), std::vector<float>(static_cast<size_t>(spec().value_dim)), 0 };
-        const weir_policy_tile tile = { head / spec().n_kv_heads, head % spec().n_kv_heads, slot, 1, row.k.data(), row.v.data() };
-        EXPECT_EQ(weir_kv_read_rows(evictor_, &table, &tile, engine_.error()), WEIR_OK) << engine_.text();
+        Row                    row = { std::vector<float>(static_cast<size_t>(spec().key_dim)),
+                                       std::vector<float>(static_cast<size_t>(spec().value_dim)), 0 };
+        const weir_policy_tile tile = {
+            head / spec().n_kv_heads, head % spec().n_kv_heads, slot, 1, row.k.data(), row.v.data()
+        };
+        EXPECT_EQ(weir_kv_read_rows(evictor_, &table, &tile, engine_.error()), WEIR_OK)
+            << engine_.text();
         return row;
     }
     /* The next n tokens of all of them in one batch: the logits behind each. */
@@ -97,11 +108,15 @@ class Oracle : public ::testing::Test {
         std::vector<std::vector<float>> out;
         std::vector<weir_work>          works;
         const float                    *logits = nullptr;
-        for (Sequence *const sequence : sequences) works.push_back(support::work_of(sequence, n, WEIR_LOGITS_LAST));
-        EXPECT_EQ(weir_runner_step(engine_.runner(), works.data(), static_cast<int32_t>(works.size()), &logits, engine_.error()), WEIR_OK)
+        for (Sequence *const sequence : sequences)
+            works.push_back(support::work_of(sequence, n, WEIR_LOGITS_LAST));
+        EXPECT_EQ(weir_runner_step(engine_.runner(), works.data(),
+                                   static_cast<int32_t>(works.size()), &logits, engine_.error()),
+                  WEIR_OK)
             << engine_.text();
         for (const weir_work &work : works) {
-            const float *const first = logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
+            const float *const first =
+                logits + static_cast<size_t>(work.first_logit) * engine_.n_vocab();
             out.emplace_back(first, first + engine_.n_vocab());
         }
         return out;
@@ -138,7 +153,9 @@ class Oracle : public ::testing::Test {
         std::copy(of->tokens, of->tokens + of->n_tokens, s->tokens);
         s->n_tokens = of->n_tokens;
         s->n_computed = of->n_computed;
-        if (of->recurrent != nullptr) std::copy(of->recurrent, of->recurrent + of->recurrent_bytes / sizeof(float), s->recurrent);
+        if (of->recurrent != nullptr)
+            std::copy(of->recurrent, of->recurrent + of->recurrent_bytes / sizeof(float),
+                      s->recurrent);
         s->recurrent_dirty = true;
         std::vector<int32_t> counts;
         for (const Head &head : text.heads) counts.push_back(static_cast<int32_t>(head.size()));
@@ -159,7 +176,8 @@ class Oracle : public ::testing::Test {
             for (int64_t i = 0; i < n; i++) {
                 const Row row = read(table, static_cast<int64_t>(h), i);
                 while (at < rows.size() && !(rows[at] == row)) at++;
-                EXPECT_LT(at, rows.size()) << "head " << h << " slot " << i << " holds no row that was there, in order";
+                EXPECT_LT(at, rows.size())
+                    << "head " << h << " slot " << i << " holds no row that was there, in order";
                 if (at == rows.size()) return any;
                 left.push_back(rows[at++]);
             }
@@ -168,11 +186,13 @@ class Oracle : public ::testing::Test {
         }
         return any;
     }
-    static void expect_near(const std::vector<float> &got, const std::vector<float> &expected, const std::string &what)
+    static void expect_near(const std::vector<float> &got, const std::vector<float> &expected,
+                            const std::string &what)
     {
         for (size_t i = 0; i < got.size(); i++)
             if (!(std::fabs(got[i] - expected[i]) <= 1e-4f * (1 + std::fabs(expected[i])))) {
-                ADD_FAILURE() << what << ": logit " << i << ": " << got[i] << " for " << expected[i];
+                ADD_FAILURE() << what << ": logit " << i << ": " << got[i] << " for "
+                              << expected[i];
                 return;
             }
     }
@@ -190,15 +210,19 @@ class Oracle : public ::testing::Test {
         const auto got = step(together, n);
         for (size_t i = 0; i < texts.size(); i++) {
             weir_sequence *const s = texts[i]->get();
-            expect_near(got[i], expected[i], what + ": text " + std::to_string(i) + " token " + std::to_string(s->n_computed));
+            expect_near(got[i], expected[i],
+                        what + ": text " + std::to_string(i) + " token " +
+                            std::to_string(s->n_computed));
             for (size_t h = 0; h < n_heads(); h++) {
                 const auto head = static_cast<int64_t>(h);
                 for (int r = 0; r < n; r++) {
-                    texts[i]->heads[h].push_back(read(s->table, head, weir_kv_rows_at(&s->table, head) - n + r));
+                    texts[i]->heads[h].push_back(
+                        read(s->table, head, weir_kv_rows_at(&s->table, head) - n + r));
                     texts[i]->heads[h].back().position = s->n_computed - n + r;
                 }
             }
-            EXPECT_EQ(weir_runner_evict(engine_.runner(), s, nullptr, engine_.error()), WEIR_OK) << engine_.text();
+            EXPECT_EQ(weir_runner_evict(engine_.runner(), s, nullptr, engine_.error()), WEIR_OK)
+                << engine_.text();
             any = (follow(*texts[i]) && i == 0) || any;
         }
         return any;
@@ -227,37 +251,58 @@ class Oracle : public ::testing::Test {
         cut.state_bytes = state.size();
         const weir_prefix_mark  mark = { n, from->recurrent };
         const int32_t           n_states = from->recurrent_bytes > 0 ? 1 : 0;
-        const weir_session_text file = {
-            from->tokens, n,     n_states, WEIR_PREFIX_NO_SALT, from->table.pages, from->table.capacity, &spec(), store(), &mark, nullptr,
-            &cut,         false, {}
-        };
-        EXPECT_EQ(weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()), WEIR_OK) << engine_.text();
+        const weir_session_text file = { from->tokens,
+                                         n,
+                                         n_states,
+                                         WEIR_PREFIX_NO_SALT,
+                                         from->table.pages,
+                                         from->table.capacity,
+                                         &spec(),
+                                         store(),
+                                         &mark,
+                                         nullptr,
+                                         &cut,
+                                         false,
+                                         {} };
+        EXPECT_EQ(weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()),
+                  WEIR_OK)
+            << engine_.text();
         out->heads = text.heads;
         weir_sequence_clear(from);
         weir_session_reader *reader = nullptr;
-        EXPECT_EQ(weir_session_open(&reader, path.c_str(), engine_.error()), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_session_open(&reader, path.c_str(), engine_.error()), WEIR_OK)
+            << engine_.text();
         std::vector<int32_t> rows(n_heads());
         std::vector<char>    policy(weir_session_header_of(reader)->policy_bytes + 1);
         float *const         states[] = { to->recurrent };
         weir_session_cut     read = {};
         weir_error *const    error = engine_.error();
         weir_kv_table *const table = &to->table;
-        EXPECT_EQ(weir_session_read_tokens(reader, to->tokens, INT32_MAX, error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_session_read_tokens(reader, to->tokens, INT32_MAX, error), WEIR_OK)
+            << engine_.text();
         EXPECT_EQ(weir_session_read_states(reader, states, error), WEIR_OK) << engine_.text();
-        EXPECT_EQ(weir_session_read_rows(reader, rows.data(), &spec(), error), WEIR_OK) << engine_.text();
-        EXPECT_EQ(weir_session_read_policy(reader, &read, policy.data(), error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_session_read_rows(reader, rows.data(), &spec(), error), WEIR_OK)
+            << engine_.text();
+        EXPECT_EQ(weir_session_read_policy(reader, &read, policy.data(), error), WEIR_OK)
+            << engine_.text();
         EXPECT_EQ(weir_kv_reserve_cut(table, store(), rows.data()), WEIR_OK);
-        EXPECT_EQ(weir_session_read_cut_pages(reader, table->pages, table->capacity, rows.data(), &spec(), error), WEIR_OK)
+        EXPECT_EQ(weir_session_read_cut_pages(reader, table->pages, table->capacity, rows.data(),
+                                              &spec(), error),
+                  WEIR_OK)
             << engine_.text();
         weir_session_close(reader);
         to->n_tokens = to->n_computed = n;
         to->recurrent_dirty = true;
         to->keeping = weir_keeping_begin(keeping_, number, n + n_more, 0);
-        EXPECT_EQ(weir_keeping_load(to->keeping, &read.past, table, read.state, read.state_bytes, error), WEIR_OK) << engine_.text();
+        EXPECT_EQ(
+            weir_keeping_load(to->keeping, &read.past, table, read.state, read.state_bytes, error),
+            WEIR_OK)
+            << engine_.text();
         return out;
     }
     /* A prompt, an answer, a fork that goes another way beside it, and what a file of the fork goes on to. */
-    void run(const std::string &what, int least_prunings, const std::vector<int64_t> &whole_layers = {}, bool with_file = false)
+    void run(const std::string &what, int least_prunings,
+             const std::vector<int64_t> &whole_layers = {}, bool with_file = false)
     {
         std::vector<int32_t> tokens;
         for (int i = 0; i < 160; i++) tokens.push_back((i * 31 + i * i) % 300);
@@ -268,25 +313,31 @@ class Oracle : public ::testing::Test {
         EXPECT_LE(n_prunings, what.find("in_prompt") == std::string::npos ? 1 : 2) << what;
         for (int i = 0; i < 20; i++) n_prunings += check({ one.get() }, oracle, 1, what);
         const auto two = fork(1, *one);
-        for (int i = 0; i < 20; i++) n_prunings += check({ one.get(), two.get() }, oracle, 1, what + " forked");
+        for (int i = 0; i < 20; i++)
+            n_prunings += check({ one.get(), two.get() }, oracle, 1, what + " forked");
         EXPECT_GE(n_prunings, least_prunings) << what;
         EXPECT_EQ(n_rows(*two), n_rows(*one)) << what;
         for (const int64_t layer : whole_layers)
             for (int64_t h = 0; h < spec().n_kv_heads; h++)
                 for (const auto *const text : { &one, &two })
-                    EXPECT_EQ(weir_kv_rows_at(&(*text)->get()->table, layer * spec().n_kv_heads + h), 140) << what << ": layer " << layer;
+                    EXPECT_EQ(
+                        weir_kv_rows_at(&(*text)->get()->table, layer * spec().n_kv_heads + h), 140)
+                        << what << ": layer " << layer;
         if (!with_file) return;
         const auto three = through_a_file(1, *two, 12);
         three->sequence.add(std::vector<int32_t>(tokens.begin() + 140, tokens.end()));
         n_prunings = 0;
-        for (const int n : { 5, 7 }) n_prunings += check({ three.get() }, oracle, n, what + " restored");
-        for (int i = 0; i < 8; i++) n_prunings += check({ three.get() }, oracle, 1, what + " restored");
+        for (const int n : { 5, 7 })
+            n_prunings += check({ three.get() }, oracle, n, what + " restored");
+        for (int i = 0; i < 8; i++)
+            n_prunings += check({ three.get() }, oracle, 1, what + " restored");
         EXPECT_GE(n_prunings, 2) << what;
     }
     int64_t n_rows(Text &text)
     {
         int64_t n = 0;
-        for (int64_t h = 0; h < text.get()->table.n_heads; h++) n += weir_kv_rows_at(&text.get()->table, h);
+        for (int64_t h = 0; h < text.get()->table.n_heads; h++)
+            n += weir_kv_rows_at(&text.get()->table, h);
         return n;
     }
     Engine           engine_;

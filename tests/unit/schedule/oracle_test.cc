@@ -41,26 +41,35 @@ std::string calibrate(const std::string &model, const Settings &more)
     EXPECT_EQ(engine.open(model, settings), WEIR_OK) << engine.text();
     Counting          counting = { weir_engine_policy(engine.get()), nullptr };
     weir_calibration *statistics = nullptr;
-    EXPECT_EQ(weir_calibrator_open(&counting.calibrator, &counting.policy->shape, 1e4f, engine.error()), WEIR_OK) << engine.text();
+    EXPECT_EQ(
+        weir_calibrator_open(&counting.calibrator, &counting.policy->shape, 1e4f, engine.error()),
+        WEIR_OK)
+        << engine.text();
     const auto add = [](void *user, int64_t kv_layer, const float *queries, int32_t n_rows) {
         const auto *const c = static_cast<const Counting *>(user);
         const auto       &shape = c->policy->shape;
-        const auto *const layers = c->policy->layers, *const end = layers + shape.n_layers, *const at = std::find(layers, end, kv_layer);
-        const weir_policy_queries rows = { queries, n_rows, shape.key_dim, shape.n_heads * shape.key_dim };
+        const auto *const layers = c->policy->layers, *const end = layers + shape.n_layers,
+                          *const  at = std::find(layers, end, kv_layer);
+        const weir_policy_queries rows = { queries, n_rows, shape.key_dim,
+                                           shape.n_heads * shape.key_dim };
         if (at != end) weir_calibrator_add(c->calibrator, at - layers, &rows);
     };
     Sequence sequence(engine);
-    EXPECT_EQ(weir_runner_show_queries(engine.runner(), add, &counting, engine.error()), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_runner_show_queries(engine.runner(), add, &counting, engine.error()), WEIR_OK)
+        << engine.text();
     const auto      tokens = support::some_tokens(300, 9, engine.n_vocab());
     weir_evaluation evaluation = {};
     evaluation.tokens = tokens.data();
     evaluation.n_tokens = 300;
     evaluation.decode_from = INT32_MAX;
-    EXPECT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_evaluate(engine.runner(), sequence.get(), &evaluation, engine.error()), WEIR_OK)
+        << engine.text();
     EXPECT_EQ(weir_runner_show_queries(engine.runner(), nullptr, nullptr, engine.error()), WEIR_OK);
     const std::string path = ::testing::TempDir() + "oracle.tria";
-    EXPECT_EQ(weir_calibrator_finish(counting.calibrator, &statistics, engine.error()), WEIR_OK) << engine.text();
-    EXPECT_EQ(weir_calibration_write(path.c_str(), statistics, engine.error()), WEIR_OK) << engine.text();
+    EXPECT_EQ(weir_calibrator_finish(counting.calibrator, &statistics, engine.error()), WEIR_OK)
+        << engine.text();
+    EXPECT_EQ(weir_calibration_write(path.c_str(), statistics, engine.error()), WEIR_OK)
+        << engine.text();
     weir_calibration_close(statistics);
     weir_calibrator_close(counting.calibrator);
     return "kv.policy.calibration=" + path;
@@ -71,8 +80,10 @@ TEST_F(Oracle, KnowsEveryMethod)
 {
     const char *name, *summary;
     for (size_t i = 0; (name = weir_policy_at(i, &summary)) != nullptr; i++)
-        EXPECT_TRUE(name == std::string("full") || std::any_of(std::begin(methods), std::end(methods),
-                                                               [&](const auto &method) { return name == std::string(method.first); }))
+        EXPECT_TRUE(
+            name == std::string("full") ||
+            std::any_of(std::begin(methods), std::end(methods),
+                        [&](const auto &method) { return name == std::string(method.first); }))
             << name;
 }
 
@@ -81,7 +92,8 @@ TEST_F(Oracle, ThroughManyEvictionsAForkAndAFile)
     for (const char *const model : { "tq", "qwen3" })
         for (const auto &[name, options] : methods) {
             Settings more;
-            if (name == std::string("triattention")) more.push_back(calibrate(support::golden(model), {}));
+            if (name == std::string("triattention"))
+                more.push_back(calibrate(support::golden(model), {}));
             open(support::golden(model), name, options, more);
             run(std::string(model) + " " + name, 10, {}, true);
             close();
@@ -94,14 +106,17 @@ TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
     for (const bool window_first : { true, false }) {
         const Folder folder;
         Settings     settings;
-        support::write_windowed(
-            folder, window_first ? std::vector<std::string>{ "window", "whole" } : std::vector<std::string>{ "whole", "window" }, 40,
-            &settings);
+        support::write_windowed(folder,
+                                window_first ? std::vector<std::string>{ "window", "whole" }
+                                             : std::vector<std::string>{ "whole", "window" },
+                                40, &settings);
         for (const auto &[name, options] : methods) {
             Settings more = settings;
-            if (name == std::string("triattention")) more.push_back(calibrate(folder.path(), settings));
+            if (name == std::string("triattention"))
+                more.push_back(calibrate(folder.path(), settings));
             open(folder.path(), name, options, more);
-            run(std::string(name) + (window_first ? " behind" : " before") + " a window", 10, { window_first ? 0 : 1 }, true);
+            run(std::string(name) + (window_first ? " behind" : " before") + " a window", 10,
+                { window_first ? 0 : 1 }, true);
             close();
         }
     }
@@ -131,20 +146,27 @@ TEST_F(Oracle, AWindowSeesWhatItSawBefore)
             if (layer == 0) s->hidden->assign(x, x + s->n);
         },
         &seen);
-    for (int n_computed = 0, n = 25; n_computed < 200; n_computed += n, n = n_computed < n_prompt ? 25 : 1) {
+    for (int n_computed = 0, n = 25; n_computed < 200;
+         n_computed += n, n = n_computed < n_prompt ? 25 : 1) {
         seen.n = 2 * static_cast<size_t>(n) * width;
         const auto logits = step({ &cut->sequence, &whole->sequence }, n);
         const auto half = hidden.begin() + static_cast<int64_t>(seen.n / 2);
         EXPECT_TRUE(std::equal(hidden.begin(), half, half)) << "at " << n_computed;
         if (n_computed > n_prompt) EXPECT_NE(logits[0], logits[1]) << "the other layer lost rows";
-        EXPECT_EQ(weir_runner_evict(engine_.runner(), cut->get(), nullptr, engine_.error()), WEIR_OK) << engine_.text();
+        EXPECT_EQ(weir_runner_evict(engine_.runner(), cut->get(), nullptr, engine_.error()),
+                  WEIR_OK)
+            << engine_.text();
     }
 }
 
 TEST_F(Oracle, AModelOfWindowsOnlyHasNothingToDrop)
 {
-    EXPECT_EQ(engine_.open(support::golden("mistral"), { "kv.policy.name=sinks", "kv.policy.budget=24" }), WEIR_ECONFIG);
-    EXPECT_NE(std::string(engine_.text()).find("no layer of this model keeps KV rows of the whole text"), std::string::npos)
+    EXPECT_EQ(
+        engine_.open(support::golden("mistral"), { "kv.policy.name=sinks", "kv.policy.budget=24" }),
+        WEIR_ECONFIG);
+    EXPECT_NE(
+        std::string(engine_.text()).find("no layer of this model keeps KV rows of the whole text"),
+        std::string::npos)
         << engine_.text();
 }
 

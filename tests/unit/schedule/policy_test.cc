@@ -43,8 +43,8 @@ class Policy : public Service {
         EXPECT_EQ(weir_policy_options_set(&out, more.c_str(), &error), WEIR_OK) << error.text;
         return out;
     }
-    std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, const weir_policy_options *policy, int budget, int n_choices = 1,
-                                bool cache = false)
+    std::unique_ptr<Call> begin(const std::vector<int32_t> &ids, const weir_policy_options *policy,
+                                int budget, int n_choices = 1, bool cache = false)
     {
         auto call = std::make_unique<Call>(ids, max_tokens_);
         call->request.policy = policy;
@@ -55,8 +55,8 @@ class Policy : public Service {
         EXPECT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         return call;
     }
-    std::unique_ptr<Call> run(const std::vector<int32_t> &ids, const weir_policy_options *policy, int budget, int n_choices = 1,
-                              bool cache = false)
+    std::unique_ptr<Call> run(const std::vector<int32_t> &ids, const weir_policy_options *policy,
+                              int budget, int n_choices = 1, bool cache = false)
     {
         auto call = begin(ids, policy, budget, n_choices, cache);
         call->wait();
@@ -78,7 +78,9 @@ TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyCompany)
             const bool                is_duo = method.name == std::string("duo");
             EXPECT_GT(alone->usage.n_evicted, 0) << method.name;
             EXPECT_EQ(alone->usage.n_rows + alone->usage.n_evicted, 230 + 23) << method.name;
-            if (!is_duo) EXPECT_LE(alone->usage.n_rows, method.budget + 16) << method.name << " " << method.options;
+            if (!is_duo)
+                EXPECT_LE(alone->usage.n_rows, method.budget + 16)
+                    << method.name << " " << method.options;
             EXPECT_STREQ(alone->usage.kv_policy, method.name);
             EXPECT_EQ(alone->usage.kv_budget, method.budget);
             const auto other = begin(prompt(2, 300), nullptr, 0);
@@ -90,7 +92,8 @@ TEST_F(Policy, EveryMethodHoldsItsBudgetAndAnswersAlikeInAnyCompany)
             const auto two = run(text, &policy, method.budget, 2);
             EXPECT_EQ(two->tokens[0], alone->tokens[0]) << model << " " << method.name;
             EXPECT_EQ(two->tokens[1], alone->tokens[0]) << model << " " << method.name;
-            for (const auto *const call : { &alone, &other, &same, &third, &two }) (*call)->release();
+            for (const auto *const call : { &alone, &other, &same, &third, &two })
+                (*call)->release();
         }
         EXPECT_EQ(pages_used_when_idle(), 0);
         stop();
@@ -141,12 +144,15 @@ TEST_F(Policy, WarmAnswersAreColdAnswers)
         const auto                cold = run(text, &policy, method.budget);
         const auto                keeps = run(text, nullptr, 0, 1, true);
         const auto                warm = run(text, &policy, method.budget, 1, true);
-        EXPECT_EQ(warm->tokens[0], cold->tokens[0]) << method.name << ", " << warm->usage.n_cached << " cached";
-        const bool sees_all =
-            method.name == std::string("h2o") || method.name == std::string("scissorhands") || method.name == std::string("expected");
+        EXPECT_EQ(warm->tokens[0], cold->tokens[0])
+            << method.name << ", " << warm->usage.n_cached << " cached";
+        const bool sees_all = method.name == std::string("h2o") ||
+                              method.name == std::string("scissorhands") ||
+                              method.name == std::string("expected");
         EXPECT_EQ(warm->usage.n_cached == 0, sees_all) << method.name;
         const auto again = run(text, nullptr, 0, 1, true);
-        EXPECT_EQ(again->tokens[0], keeps->tokens[0]) << "eviction touched rows that others share: " << method.name;
+        EXPECT_EQ(again->tokens[0], keeps->tokens[0])
+            << "eviction touched rows that others share: " << method.name;
         for (const auto *const call : { &cold, &keeps, &warm, &again }) (*call)->release();
     }
 }
@@ -157,13 +163,16 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
     const auto text = [&](int i) { return prompt(20 + i, 100 + 10 * i); };
     max_tokens_ = 150; /* six texts begin, and grow until they are evicted from */
     const std::pair<const char *, const char *> some[] = { { "sinks", "every=16" },
-                                                           { "sinks", "every=16,sinks=70,positions=cache" },
+                                                           { "sinks",
+                                                             "every=16,sinks=70,positions=cache" },
                                                            { "h2o", "every=16" },
                                                            { "snapkv", "every=16" },
                                                            { "keydiff", "every=16" } };
     for (const auto &[name, own] : some) {
-        const std::string               policy = std::string("kv.policy.name=") + name, set = std::string("kv.policy.options=") + own;
-        const std::vector<const char *> more = { policy.c_str(), "kv.policy.budget=150", set.c_str(), "kv.reuse=off" };
+        const std::string policy = std::string("kv.policy.name=") + name,
+                          set = std::string("kv.policy.options=") + own;
+        const std::vector<const char *> more = { policy.c_str(), "kv.policy.budget=150",
+                                                 set.c_str(), "kv.reuse=off" };
         open("qwen3", 6, nullptr, 512, 0, more);
         std::vector<std::vector<int32_t>> alone;
         for (int i = 0; i < 6; i++) {
@@ -173,7 +182,8 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
             call->release();
         }
         const weir_plan   plan = *weir_engine_plan_of(engine_);
-        const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
+        const std::string memory =
+            std::to_string((weir_plan_total(&plan) - plan.kv / 4 * 3) >> 10) + "KiB";
         stop();
         open("qwen3", 6, memory.c_str(), 512, 0, more);
         std::vector<std::unique_ptr<Call>> calls;
@@ -194,7 +204,8 @@ TEST_F(Policy, PreemptedTextsAnswerAlike)
 TEST_F(Policy, TheServicesBudgetMayBeMoreThanTheWindow)
 {
     with_server_ = true;
-    open("tq", 2, nullptr, 512, 0, { "kv.policy.name=sinks", "kv.policy.budget=4096", "server.kv_per_request=1MiB" });
+    open("tq", 2, nullptr, 512, 0,
+         { "kv.policy.name=sinks", "kv.policy.budget=4096", "server.kv_per_request=1MiB" });
     const auto call = run(prompt(11, 100), nullptr, 0);
     EXPECT_EQ(call->usage.n_evicted, 0);
     EXPECT_EQ(call->usage.kv_budget, 4096);
@@ -205,15 +216,18 @@ TEST_F(Policy, TheServicesBudgetMayBeMoreThanTheWindow)
 // and all others behind it.
 TEST_F(Policy, WhatNeverFitsIsNotQueued)
 {
-    const std::vector<const char *> more = { "kv.policy.name=sinks", "kv.policy.budget=64", "kv.policy.options=in_prompt=true,every=8" };
+    const std::vector<const char *> more = { "kv.policy.name=sinks", "kv.policy.budget=64",
+                                             "kv.policy.options=in_prompt=true,every=8" };
     open("qwen3", 2, nullptr, 2048, 0, more);
     const weir_plan   plan = *weir_engine_plan_of(engine_);
-    const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 32 * 24) >> 10) + "KiB"; /* 16 of 64 blocks */
+    const std::string memory = std::to_string((weir_plan_total(&plan) - plan.kv / 32 * 24) >> 10) +
+                               "KiB"; /* 16 of 64 blocks */
     stop();
     open("qwen3", 2, memory.c_str(), 2048, 0, more);
     const int32_t room = static_cast<int32_t>(weir_engine_plan_of(engine_)->kv_rows) - 64;
     ASSERT_LT(room, 1400);
-    const weir_policy_options full = options({ "full", "", 0 }), at_end = options({ "knorm", "", 0 }),
+    const weir_policy_options full = options({ "full", "", 0 }),
+                              at_end = options({ "knorm", "", 0 }),
                               as_it_comes = options({ "sinks", "in_prompt=true", 0 });
     const auto refused = [&](const weir_policy_options *policy, int budget, int pinned) {
         Call call(prompt(1, 1400));
@@ -222,7 +236,9 @@ TEST_F(Policy, WhatNeverFitsIsNotQueued)
         call.request.n_pinned = pinned;
         weir_error error = {};
         EXPECT_EQ(call.submit(service_, &error), WEIR_EINVAL);
-        EXPECT_NE(std::string(error.text).find("there is room for " + std::to_string(room)), std::string::npos) << error.text;
+        EXPECT_NE(std::string(error.text).find("there is room for " + std::to_string(room)),
+                  std::string::npos)
+            << error.text;
     };
     refused(&full, 0, 0);
     refused(&at_end, 64, 0);
@@ -239,7 +255,8 @@ TEST_F(Policy, WhatNeverFitsIsNotQueued)
     call.wait();
     EXPECT_EQ(call.status, WEIR_OK) << call.message;
     EXPECT_EQ(call.finish[0], WEIR_FINISH_LENGTH);
-    EXPECT_EQ(call.usage.n_answer, room - 300 + 1) << "as far as memory goes, and one that needs none";
+    EXPECT_EQ(call.usage.n_answer, room - 300 + 1)
+        << "as far as memory goes, and one that needs none";
     call.release();
 }
 
@@ -247,7 +264,8 @@ TEST_F(Policy, PinnedRowsStay)
 {
     open("tq", 2);
     for (const weir_policy_options &policy :
-         { options({ "random", "every=8", 48 }), options({ "sinks", "every=8,positions=cache", 48 }) }) {
+         { options({ "random", "every=8", 48 }),
+           options({ "sinks", "every=8,positions=cache", 48 }) }) {
         Call call(prompt(8, 230));
         call.request.policy = &policy;
         call.request.kv_budget = 32;
@@ -286,7 +304,8 @@ TEST_F(Policy, WhatCannotBeIsRefused)
 {
     open("tq", 2);
     const weir_policy_options h2o = options(methods[1]), full = options({ "full", "", 0 });
-    const auto                refused = [&](const weir_policy_options *policy, int64_t budget, int32_t pinned, const char *says) {
+    const auto refused = [&](const weir_policy_options *policy, int64_t budget, int32_t pinned,
+                             const char *says) {
         Call call(prompt(9, 100));
         call.request.policy = policy;
         call.request.kv_budget = budget;

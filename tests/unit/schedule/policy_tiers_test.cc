@@ -41,11 +41,15 @@ const Case cases[] = {
     { "tq", "f32", "scissorhands", "recent=16,every=16,history=64" },
     { "tq", "q8_0", "h2o", "sinks=2,recent=16,every=16" },
     { "tq", "f16", "tova", "every=1" },
-    { "windowed", "f32", "h2o", "sinks=2,recent=16,every=16", 0, 32 }, /* its first layer keeps every row */
+    { "windowed", "f32", "h2o", "sinks=2,recent=16,every=16", 0,
+      32 }, /* its first layer keeps every row */
 };
 
 constexpr int n_texts = 3, n_prompt = 1120, n_answer = 24, piece = 42, chunk = 128, window = 600;
-constexpr int n_long = 12000, n_ranges = 5; /* more ranges than the reader has buffers: what was read for one is overwritten behind it */
+constexpr int
+    n_long = 12000,
+    n_ranges =
+        5; /* more ranges than the reader has buffers: what was read for one is overwritten behind it */
 
 /* What a text gave: the logits behind each step and what its policy remembered of it then, and in the end the rows of each head. */
 struct Given {
@@ -81,7 +85,8 @@ class PolicyTiers : public ::testing::Test {
     {
         Settings      all = settings_;
         const int64_t full = n_texts_ * (rows_ / 64);
-        all.insert(all.end(), { "memory.host=256MiB", "memory.disk=0B", "memory.disk_dir=" + folder_ / "pages" });
+        all.insert(all.end(), { "memory.host=256MiB", "memory.disk=0B",
+                                "memory.disk_dir=" + folder_ / "pages" });
         ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
         const auto at = all.size() - 3;
         if (n_blocks > 0) {
@@ -89,18 +94,26 @@ class PolicyTiers : public ::testing::Test {
             all[at + 1] = "memory.disk=" + std::to_string(2 * full * block) + "B";
             ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
             const weir_plan *const plan = weir_engine_plan_of(engine_.get());
-            const size_t           room = static_cast<size_t>(n_blocks * 64 * plan->kv_bytes_per_token);
-            const size_t           sinks =
-                (n_texts + 1 + static_cast<size_t>(n_blocks) / 32) * static_cast<size_t>(plan->sink_tokens * plan->kv_bytes_per_sink);
-            all[at] = "memory.host=" + std::to_string(weir_plan_total(plan) - plan->kv + plan->kv_open + room + sinks) + "B";
+            const size_t room = static_cast<size_t>(n_blocks * 64 * plan->kv_bytes_per_token);
+            const size_t sinks = (n_texts + 1 + static_cast<size_t>(n_blocks) / 32) *
+                                 static_cast<size_t>(plan->sink_tokens * plan->kv_bytes_per_sink);
+            all[at] =
+                "memory.host=" +
+                std::to_string(weir_plan_total(plan) - plan->kv + plan->kv_open + room + sinks) +
+                "B";
             ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
             const weir_spill_io io = { pwritev, faulty_read };
             weir_spill_set_io(weir_kv_store_spill(store()), &io);
         }
-        const size_t no_caps[WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing that the engine has room for */
+        const size_t no_caps
+            [WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing that the engine has room for */
         ASSERT_EQ(weir_ledger_open(&ledger_, no_caps), WEIR_OK);
-        ASSERT_EQ(weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()), ledger_, engine_.error()), WEIR_OK);
-        ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, nullptr, 2, rows_, n_prompt_, chunk, engine_.error()), WEIR_OK)
+        ASSERT_EQ(weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()),
+                                       ledger_, engine_.error()),
+                  WEIR_OK);
+        ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, nullptr, 2, rows_, n_prompt_, chunk,
+                                   engine_.error()),
+                  WEIR_OK)
             << engine_.text();
         const weir_company company = { nullptr, running, this };
         weir_runner_share(engine_.runner(), &company);
@@ -129,15 +142,18 @@ class PolicyTiers : public ::testing::Test {
     {
         for (int i = 0; i < n_texts_; i++) {
             texts_.push_back(std::make_unique<Sequence>(engine_));
-            texts_.back()->add(support::some_tokens(static_cast<size_t>(n_prompt_ + n_answer), 5 + i, engine_.n_vocab()));
-            if (is_watched(i)) texts_.back()->get()->keeping = weir_keeping_begin(keeping_, i / 2, n_prompt_, 0);
+            texts_.back()->add(support::some_tokens(static_cast<size_t>(n_prompt_ + n_answer),
+                                                    5 + i, engine_.n_vocab()));
+            if (is_watched(i))
+                texts_.back()->get()->keeping = weir_keeping_begin(keeping_, i / 2, n_prompt_, 0);
         }
     }
     bool is_on_disk(int text)
     {
         const weir_kv_table &table = texts_[static_cast<size_t>(text)]->get()->table;
         return !table.is_cut &&
-               std::any_of(table.pages, table.pages + table.n_pages, [&](void *page) { return weir_kv_is_cold(store(), page); });
+               std::any_of(table.pages, table.pages + table.n_pages,
+                           [&](void *page) { return weir_kv_is_cold(store(), page); });
     }
     std::vector<float> rows_of(const weir_kv_table &table)
     {
@@ -147,8 +163,11 @@ class PolicyTiers : public ::testing::Test {
         for (int64_t h = 0; h < table.n_heads; h++)
             for (int64_t first = 0, n; first < weir_kv_rows_at(&table, h); first += n) {
                 n = std::min<int64_t>(weir_kv_rows_at(&table, h) - first, WEIR_POLICY_TILE);
-                const weir_policy_tile tile = { h / spec.n_kv_heads, h % spec.n_kv_heads, first, n, k.data(), v.data() };
-                EXPECT_EQ(weir_kv_read_rows(evictor_, &table, &tile, engine_.error()), WEIR_OK) << engine_.text();
+                const weir_policy_tile tile = {
+                    h / spec.n_kv_heads, h % spec.n_kv_heads, first, n, k.data(), v.data()
+                };
+                EXPECT_EQ(weir_kv_read_rows(evictor_, &table, &tile, engine_.error()), WEIR_OK)
+                    << engine_.text();
                 all.insert(all.end(), k.begin(), k.begin() + n * spec.key_dim);
                 all.insert(all.end(), v.begin(), v.begin() + n * spec.value_dim);
             }
@@ -167,35 +186,45 @@ class PolicyTiers : public ::testing::Test {
         std::vector<Given> given(static_cast<size_t>(n_texts_));
         begin();
         for (int at = 0; at < n_prompt_ + n_answer;) {
-            const int              n = at < n_prompt_ ? std::min(n_texts_ == 1 ? chunk : piece, n_prompt_ - at) : 1;
+            const int n =
+                at < n_prompt_ ? std::min(n_texts_ == 1 ? chunk : piece, n_prompt_ - at) : 1;
             std::vector<weir_work> works;
             std::vector<int>       whose;
             const float           *logits = nullptr;
             for (int i = 0; i < n_texts_; i++) {
                 if (given[static_cast<size_t>(i)].failed) continue;
-                works.push_back(support::work_of(texts_[static_cast<size_t>(i)].get(), n, WEIR_LOGITS_LAST));
+                works.push_back(
+                    support::work_of(texts_[static_cast<size_t>(i)].get(), n, WEIR_LOGITS_LAST));
                 whose.push_back(i);
                 n_on_disk_[i] += at < n_prompt_ && is_on_disk(i);
             }
             if (at == fails_at) reads_until_failure = fails_after;
-            EXPECT_EQ(weir_runner_step(engine_.runner(), works.data(), static_cast<int32_t>(works.size()), &logits, engine_.error()),
+            EXPECT_EQ(weir_runner_step(engine_.runner(), works.data(),
+                                       static_cast<int32_t>(works.size()), &logits,
+                                       engine_.error()),
                       WEIR_OK)
                 << engine_.text();
             for (size_t w = 0; w < works.size(); w++)
                 if (works[w].sequence->keeping != nullptr && !works[w].failed)
-                    remember(works[w].sequence->keeping, &given[static_cast<size_t>(whose[w])].states);
+                    remember(works[w].sequence->keeping,
+                             &given[static_cast<size_t>(whose[w])].states);
             if (at == fails_at) reads_left_ = reads_until_failure;
             reads_until_failure = -1;
             for (size_t w = 0; w < works.size(); w++) {
                 Given &text = given[static_cast<size_t>(whose[w])];
                 text.failed = works[w].failed;
-                const float *const first = logits + static_cast<size_t>(works[w].first_logit) * engine_.n_vocab();
-                if (!text.failed) text.logits.insert(text.logits.end(), first, first + engine_.n_vocab());
+                const float *const first =
+                    logits + static_cast<size_t>(works[w].first_logit) * engine_.n_vocab();
+                if (!text.failed)
+                    text.logits.insert(text.logits.end(), first, first + engine_.n_vocab());
                 if (text.failed) weir_sequence_reset(texts_[static_cast<size_t>(whose[w])]->get());
             }
             for (size_t w = 0; w < works.size(); w++)
                 if (!works[w].failed)
-                    EXPECT_EQ(weir_runner_evict(engine_.runner(), works[w].sequence, nullptr, engine_.error()), WEIR_OK) << engine_.text();
+                    EXPECT_EQ(weir_runner_evict(engine_.runner(), works[w].sequence, nullptr,
+                                                engine_.error()),
+                              WEIR_OK)
+                        << engine_.text();
             weir_runner_tend(engine_.runner(), works.data(), static_cast<int32_t>(works.size()));
             EXPECT_TRUE(weir_kv_store_is_sound(store(), engine_.error())) << engine_.text();
             if (HasFailure()) return given;
@@ -207,10 +236,13 @@ class PolicyTiers : public ::testing::Test {
         }
         return given;
     }
-    template <typename T> static void expect_bits(const std::vector<T> &got, const std::vector<T> &want, const std::string &what)
+    template <typename T>
+    static void expect_bits(const std::vector<T> &got, const std::vector<T> &want,
+                            const std::string &what)
     {
         ASSERT_EQ(got.size(), want.size()) << what;
-        if (!want.empty()) EXPECT_EQ(memcmp(got.data(), want.data(), want.size() * sizeof(T)), 0) << what;
+        if (!want.empty())
+            EXPECT_EQ(memcmp(got.data(), want.data(), want.size() * sizeof(T)), 0) << what;
     }
     static void expect_same(const Given &got, const Given &want, const std::string &what)
     {
@@ -227,9 +259,9 @@ class PolicyTiers : public ::testing::Test {
     weir_kv_evictor                       *evictor_ = nullptr;
     weir_keeping                          *keeping_ = nullptr;
     std::vector<std::unique_ptr<Sequence>> texts_;
-    int                                    n_on_disk_[n_texts] = {}; /* steps of its prompt that a text began with rows on disk */
-    int                                    reads_left_ = -1; /* -1: one failed */
-    int                                    n_texts_ = n_texts, n_prompt_ = n_prompt, rows_ = 1408;
+    int n_on_disk_[n_texts] = {}; /* steps of its prompt that a text began with rows on disk */
+    int reads_left_ = -1; /* -1: one failed */
+    int n_texts_ = n_texts, n_prompt_ = n_prompt, rows_ = 1408;
 };
 
 TEST_F(PolicyTiers, OnDiskAsInMemory)
@@ -246,7 +278,8 @@ TEST_F(PolicyTiers, OnDiskAsInMemory)
         ASSERT_FALSE(HasFatalFailure());
         const std::vector<Given> got = run();
         EXPECT_GT(n_on_disk_[0], 3) << what << ": it was in memory";
-        if (c.n_blocks == cases[0].n_blocks) EXPECT_GT(n_on_disk_[2], 1) << what << ": it was in memory";
+        if (c.n_blocks == cases[0].n_blocks)
+            EXPECT_GT(n_on_disk_[2], 1) << what << ": it was in memory";
         for (size_t i = 0; i < n_texts; i++) {
             EXPECT_FALSE(got[i].failed) << what << ": " << weir_runner_problem(engine_.runner());
             expect_same(got[i], want[i], what + ", text " + std::to_string(i));
@@ -272,7 +305,8 @@ TEST_F(PolicyTiers, InManyRanges)
     ASSERT_FALSE(HasFatalFailure());
     const weir_kv_spec &spec = *weir_kv_store_spec(store());
     const size_t        layer = static_cast<size_t>(spec.n_kv_heads) * weir_kv_page_room(&spec, 0);
-    EXPECT_GT((n_long / 64 - static_cast<size_t>(cases[0].n_blocks)) * layer, (n_ranges - 1) * weir_kv_staging_read_bytes(&spec))
+    EXPECT_GT((n_long / 64 - static_cast<size_t>(cases[0].n_blocks)) * layer,
+              (n_ranges - 1) * weir_kv_staging_read_bytes(&spec))
         << "fewer ranges are enough";
     const std::vector<Given> got = run();
     expect_same(got[0], want[0], "in ranges");
@@ -289,11 +323,13 @@ TEST_F(PolicyTiers, AReadErrorFailsOneText)
     const std::vector<Given> want = run();
     close();
     constexpr int many = 1 << 20, n_places = 5, fails_at = n_prompt / piece * piece;
-    int           n_reads = 0; /* of one step: of each of the texts, and of two of them again, in both layers */
+    int           n_reads =
+        0; /* of one step: of each of the texts, and of two of them again, in both layers */
     for (int place = -1; place < n_places; place++) {
         open(cases[0].n_blocks);
         ASSERT_FALSE(HasFatalFailure());
-        const int                failing = place < 0 ? many : (n_reads - 1) * place / (n_places - 1); /* the first to the last */
+        const int failing =
+            place < 0 ? many : (n_reads - 1) * place / (n_places - 1); /* the first to the last */
         const std::vector<Given> got = run(fails_at, failing);
         int                      n = 0;
         if (place < 0) n_reads = many - reads_left_;
@@ -301,7 +337,8 @@ TEST_F(PolicyTiers, AReadErrorFailsOneText)
             n += got[i].failed;
             n_failed[i] += got[i].failed;
             if (got[i].failed) continue;
-            expect_same(got[i], want[i], "read " + std::to_string(failing) + ", text " + std::to_string(i));
+            expect_same(got[i], want[i],
+                        "read " + std::to_string(failing) + ", text " + std::to_string(i));
         }
         EXPECT_EQ(n, place < 0 ? 0 : 1) << "read " << failing << " of " << n_reads;
         close();

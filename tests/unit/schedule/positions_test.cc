@@ -13,8 +13,9 @@ class Positions : public Oracle {
         const weir_rope_table *const rope = weir_model_rope(weir_engine_model(engine_.get()));
         const auto                   half = static_cast<size_t>(engine_.shape().rotary_dim / 2);
         for (size_t f = 0; f < half; f++) {
-            float       &a = key[is_paired_ ? 2 * f : f], &b = key[is_paired_ ? 2 * f + 1 : f + half];
-            const double angle = static_cast<double>(rope->frequencies[f]) * static_cast<double>(to - from);
+            float &a = key[is_paired_ ? 2 * f : f], &b = key[is_paired_ ? 2 * f + 1 : f + half];
+            const double angle =
+                static_cast<double>(rope->frequencies[f]) * static_cast<double>(to - from);
             const double x = static_cast<double>(a), y = static_cast<double>(b);
             a = static_cast<float>(x * std::cos(angle) - y * std::sin(angle));
             b = static_cast<float>(x * std::sin(angle) + y * std::cos(angle));
@@ -31,7 +32,8 @@ class Positions : public Oracle {
         std::swap(in_cache.get()->recurrent, text.get()->recurrent);
         in_cache.heads = text.heads;
         for (Head &head : in_cache.heads) {
-            ASSERT_EQ(static_cast<int64_t>(head.size()), n) << "positions are the same in all heads";
+            ASSERT_EQ(static_cast<int64_t>(head.size()), n)
+                << "positions are the same in all heads";
             for (int64_t i = 0; i < n; i++) {
                 Row &row = head[static_cast<size_t>(i)];
                 row.k = turned(row.k, row.position, i);
@@ -55,15 +57,18 @@ class Positions : public Oracle {
             const auto n = static_cast<size_t>(weir_kv_rows_at(&table, static_cast<int64_t>(h)));
             const auto gone = rows.size() - n, sinks = std::min(n_sinks_, n);
             any = any || gone > 0;
-            rows.erase(rows.begin() + static_cast<int64_t>(sinks), rows.begin() + static_cast<int64_t>(sinks + gone));
+            rows.erase(rows.begin() + static_cast<int64_t>(sinks),
+                       rows.begin() + static_cast<int64_t>(sinks + gone));
             const int64_t all_gone = text.get()->n_computed - static_cast<int64_t>(n);
             for (size_t i = 0; i < n; i++) {
                 const Row  row = read(table, static_cast<int64_t>(h), static_cast<int64_t>(i));
                 const auto expected = turned(rows[i].k, 0, i < sinks ? all_gone : 0);
                 EXPECT_EQ(row.v, rows[i].v) << "head " << h << " slot " << i;
                 for (size_t d = 0; d < expected.size(); d++)
-                    if (!(std::fabs(row.k[d] - expected[d]) <= 2e-6f * (1 + std::fabs(expected[d])))) {
-                        ADD_FAILURE() << "head " << h << " slot " << i << " dim " << d << ": " << row.k[d] << " for " << expected[d];
+                    if (!(std::fabs(row.k[d] - expected[d]) <=
+                          2e-6f * (1 + std::fabs(expected[d])))) {
+                        ADD_FAILURE() << "head " << h << " slot " << i << " dim " << d << ": "
+                                      << row.k[d] << " for " << expected[d];
                         return any;
                     }
             }
@@ -79,10 +84,14 @@ class Positions : public Oracle {
         const int64_t        head = 3;
         for (int i = 0; i < 200; i++) tokens.push_back((i * 31 + i * i) % 300);
         const auto one = text(0, tokens);
-        for (int n = 50; one->get()->n_computed < 190; n = one->get()->n_computed < n_prompt ? 50 : 1) {
+        for (int n = 50; one->get()->n_computed < 190;
+             n = one->get()->n_computed < n_prompt ? 50 : 1) {
             step({ &one->sequence }, n);
-            for (int64_t i = 0; first.size() < 20; i++) first.push_back(read(one->get()->table, head, i));
-            EXPECT_EQ(weir_runner_evict(engine_.runner(), one->get(), nullptr, engine_.error()), WEIR_OK) << engine_.text();
+            for (int64_t i = 0; first.size() < 20; i++)
+                first.push_back(read(one->get()->table, head, i));
+            EXPECT_EQ(weir_runner_evict(engine_.runner(), one->get(), nullptr, engine_.error()),
+                      WEIR_OK)
+                << engine_.text();
         }
         const int64_t gone = 190 - weir_kv_rows_at(&one->get()->table, head);
         ASSERT_GT(gone, 150);
@@ -92,9 +101,11 @@ class Positions : public Oracle {
         if (is_exact) write(scratch.get()->table, head, first);
         for (int64_t i = 0; i < 20; i++) {
             const Row got = read(one->get()->table, head, i);
-            if (is_exact) EXPECT_EQ(got.k, read(scratch.get()->table, head, i).k) << what << " row " << i;
+            if (is_exact)
+                EXPECT_EQ(got.k, read(scratch.get()->table, head, i).k) << what << " row " << i;
             for (size_t d = 0; d < got.k.size(); d++)
-                EXPECT_NEAR(got.k[d], first[static_cast<size_t>(i)].k[d], 0.5) << what << " row " << i;
+                EXPECT_NEAR(got.k[d], first[static_cast<size_t>(i)].k[d], 0.5)
+                    << what << " row " << i;
         }
         scratch.get()->table.head_rows[head] = 0;
     }
@@ -106,11 +117,14 @@ class Positions : public Oracle {
 TEST_F(Positions, AreThoseOfTheCache)
 {
     const Folder yarn;
-    support::write_file(yarn / "model.safetensors", support::read_file(support::golden("qwen3/model.safetensors")));
-    support::write_file(yarn / "config.json",
-                        support::with(support::read_file(support::golden("qwen3/config.json")), "\"head_dim\": 32",
-                                      "\"head_dim\": 32, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
-                                      "\"original_max_position_embeddings\": 1024}"));
+    support::write_file(yarn / "model.safetensors",
+                        support::read_file(support::golden("qwen3/model.safetensors")));
+    support::write_file(
+        yarn / "config.json",
+        support::with(
+            support::read_file(support::golden("qwen3/config.json")), "\"head_dim\": 32",
+            "\"head_dim\": 32, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, "
+            "\"original_max_position_embeddings\": 1024}"));
     const struct {
         std::string model;
         bool        is_paired;
@@ -123,8 +137,10 @@ TEST_F(Positions, AreThoseOfTheCache)
             for (const char *const more : { "", ",in_prompt=true" }) {
                 n_sinks_ = sinks;
                 is_paired_ = is_paired;
-                open(model, "sinks", "every=3,positions=cache,sinks=" + std::to_string(sinks) + more);
-                if (model == yarn.path()) ASSERT_GT(weir_model_rope(weir_engine_model(engine_.get()))->magnitude, 1.1f);
+                open(model, "sinks",
+                     "every=3,positions=cache,sinks=" + std::to_string(sinks) + more);
+                if (model == yarn.path())
+                    ASSERT_GT(weir_model_rope(weir_engine_model(engine_.get()))->magnitude, 1.1f);
                 run(model + " " + std::to_string(sinks) + " sinks" + more, 10);
                 close();
             }
@@ -133,8 +149,10 @@ TEST_F(Positions, AreThoseOfTheCache)
 /* Whatever the rows are coded in, the turned keys are the first ones turned once and coded once, however often rows went. */
 TEST_F(Positions, DoNotDriftInAnyFormat)
 {
-    for (const char *const format : { "f16", "bf16", "q8_0", "q4_0", "fp8_e4m3", "turbo4", "q8_0/turbo4", "int8", "kivi4" }) {
-        open(support::golden("qwen3"), "sinks", "every=3,positions=cache,sinks=20", { std::string("kv.format=") + format });
+    for (const char *const format :
+         { "f16", "bf16", "q8_0", "q4_0", "fp8_e4m3", "turbo4", "q8_0/turbo4", "int8", "kivi4" }) {
+        open(support::golden("qwen3"), "sinks", "every=3,positions=cache,sinks=20",
+             { std::string("kv.format=") + format });
         drift(format, format != std::string("int8") && format != std::string("kivi4"));
         close();
     }
@@ -153,20 +171,25 @@ class Stream : public Positions {
         std::vector<int32_t>            tokens;
         std::vector<std::vector<float>> logits;
         for (int i = 0; i < 1500; i++) tokens.push_back((i % 12 * 31 + i % 12 * 7) % 300);
-        open(support::golden("qwen3"), "sinks", std::string("every=4,positions=") + positions, { "model.context=2048" });
+        open(support::golden("qwen3"), "sinks", std::string("every=4,positions=") + positions,
+             { "model.context=2048" });
         {
             const auto one = text(0, tokens);
             while (one->get()->n_computed < 1500) {
                 const int n = one->get()->n_computed < n_prompt ? 20 : 1;
                 logits.push_back(step({ &one->sequence }, n)[0]);
-                EXPECT_EQ(weir_runner_evict(engine_.runner(), one->get(), nullptr, engine_.error()), WEIR_OK) << engine_.text();
+                EXPECT_EQ(weir_runner_evict(engine_.runner(), one->get(), nullptr, engine_.error()),
+                          WEIR_OK)
+                    << engine_.text();
             }
         }
         close();
         float most = 0;
         for (size_t back = 1; back <= 12; back++) {
-            const auto &late = logits[logits.size() - back], &early = logits[logits.size() - back - 12 * 90];
-            for (size_t i = 0; i < late.size(); i++) most = std::max(most, std::fabs(late[i] - early[i]));
+            const auto &late = logits[logits.size() - back],
+                       &early = logits[logits.size() - back - 12 * 90];
+            for (size_t i = 0; i < late.size(); i++)
+                most = std::max(most, std::fabs(late[i] - early[i]));
         }
         return most;
     }

@@ -18,7 +18,9 @@ enum { CONTEXT = 1024, LONG = 700 };
 int times(const std::string &text, const std::string &what)
 {
     int n = 0;
-    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) n++;
+    for (size_t at = text.find(what); at != std::string::npos;
+         at = text.find(what, at + what.size()))
+        n++;
     return n;
 }
 
@@ -26,9 +28,11 @@ class Pressure : public support::Folder {
   protected:
     Pressure() : Folder("pressure", CONTEXT) {}
     // As a server does: looks for a file first.
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *salt = nullptr, bool recall = true)
+    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *salt = nullptr,
+                             bool recall = true)
     {
-        if (recall) weir_sessions_recall(sessions_, ids.data(), static_cast<int32_t>(ids.size()), salt);
+        if (recall)
+            weir_sessions_recall(sessions_, ids.data(), static_cast<int32_t>(ids.size()), salt);
         Call call(ids, 12);
         call.request.cache_prompt = recall;
         call.request.cache_salt = salt;
@@ -163,7 +167,8 @@ TEST_F(Pressure, ATextIsSavedBeforeItsStatesGo)
         start("tq", { "kv.policy.kept=0" });
         const weir_plan *const plan = weir_engine_plan_of(engine_);
         const size_t           each = plan->snapshots / (size_t)plan->n_snapshots;
-        const std::string      states = "memory.snapshots=" + std::to_string(each * (size_t)n_states) + "B";
+        const std::string      states =
+            "memory.snapshots=" + std::to_string(each * (size_t)n_states) + "B";
         stop();
         start("tq", { states.c_str() });
         const auto text = prompt(1, LONG);
@@ -193,7 +198,8 @@ TEST_F(Pressure, AFileKeepsItsStates)
     const auto answer = run(text);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     const weir_plan *const plan = weir_engine_plan_of(engine_);
-    const std::string      one = "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots) + "B";
+    const std::string      one =
+        "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots) + "B";
     stop();
     start("tq", { one.c_str() });
     ASSERT_EQ(weir_engine_restore_sessions(engine_), 1);
@@ -224,7 +230,9 @@ TEST_F(Pressure, FilesThatAreGoneLeaveTheIndex)
             EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
             ASSERT_EQ(list().size(), 2u);
             for (const auto &info : list())
-                if (by_hand && info.name != own) EXPECT_EQ(weir_sessions_delete(sessions_, info.name, &error_), WEIR_OK) << error_.text;
+                if (by_hand && info.name != own)
+                    EXPECT_EQ(weir_sessions_delete(sessions_, info.name, &error_), WEIR_OK)
+                        << error_.text;
         }
         EXPECT_EQ(run(text), answer);
         EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
@@ -276,7 +284,9 @@ TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
     start("tq", { "kv.policy.kept=0" });
     const weir_plan *const plan = weir_engine_plan_of(engine_);
     const std::string      disk = "memory.disk=" + std::to_string(plan->kv * 40) + "B",
-                      states = "memory.snapshots=" + std::to_string(plan->snapshots / (size_t)plan->n_snapshots * 8) + "B";
+                      states = "memory.snapshots=" +
+                               std::to_string(plan->snapshots / (size_t)plan->n_snapshots * 8) +
+                               "B";
     stop();
     start("tq", { disk.c_str(), states.c_str(), "kv.tiers.hot=1", "sessions.limit=2" });
     const auto text = prompt(1, LONG);
@@ -307,7 +317,8 @@ TEST_F(Pressure, AFullFolderTakesNoMore)
     start("tq", { "sessions.limit=1" });
     const auto text = prompt(1, 100), dropped = prompt(2, LONG);
     (void)run(text);
-    const weir_session_wish wish = { "mine", nullptr, text.data(), static_cast<int32_t>(text.size()) };
+    const weir_session_wish wish = { "mine", nullptr, text.data(),
+                                     static_cast<int32_t>(text.size()) };
     weir_session_result     result;
     ASSERT_EQ(weir_sessions_save(sessions_, &wish, &result, &error_), WEIR_OK) << error_.text;
     const auto answer = run(dropped);
@@ -335,7 +346,8 @@ TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
     EXPECT_GT(stats().save_failures, 1);
     EXPECT_EQ(weir_engine_save_sessions(engine_), 0) << "as when the server ends";
     const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(times(said, "is dropped without a file of it"), 1) << "once for this reason: " << said;
+    EXPECT_EQ(times(said, "is dropped without a file of it"), 1)
+        << "once for this reason: " << said;
     EXPECT_EQ(times(said, "tokens is not saved: "), 1) << said;
     EXPECT_EQ(times(said, "conversations are not saved; make room there"), 1) << said;
     EXPECT_EQ(run(text), answer);
@@ -380,7 +392,8 @@ TEST_F(Pressure, ADamagedFileIsComputed)
     const auto answer = run(text);
     fill(2);
     for (const auto &info : list()) {
-        std::fstream file(folder_ + "/" + info.name + ".session", std::ios::binary | std::ios::in | std::ios::out);
+        std::fstream file(folder_ + "/" + info.name + ".session",
+                          std::ios::binary | std::ios::in | std::ios::out);
         file.seekp(info.n_bytes - 4096);
         file.put('\x55');
     }
@@ -424,7 +437,8 @@ TEST_F(Pressure, WhatIsBeingSavedGivesWay)
     std::vector<std::vector<int32_t>> answers;
     for (int i = 0; i < 4; i++) answers.push_back(run(prompt(i, 1000), nullptr, false));
     for (int round = 0; round < 6; round++)
-        for (int i = 0; i < 4; i++) EXPECT_EQ(run(prompt(i, 1000)), answers[(size_t)i]) << round << ", " << i;
+        for (int i = 0; i < 4; i++)
+            EXPECT_EQ(run(prompt(i, 1000)), answers[(size_t)i]) << round << ", " << i;
     expect_nothing_leaks();
 }
 

@@ -9,19 +9,22 @@ namespace support {
 
 class Reuse : public Service {
   protected:
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *salt = nullptr, bool cache = true, int max_tokens = 12)
+    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *salt = nullptr,
+                             bool cache = true, int max_tokens = 12)
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = cache;
         call.request.cache_salt = salt;
         return answer(call);
     }
-    void    random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered = false, int n_sinks = 0);
+    void    random_schedule(const char *model, unsigned seed, const std::string &format,
+                            bool tiered = false, int n_sinks = 0);
     int64_t blocks_out_ = 0, blocks_read_ = 0; /* of schedules with a disk */
 };
 
 // Conversations that share beginnings and grow by their own answers, some cancelled, in a pool that holds few of them.
-inline void Reuse::random_schedule(const char *model, unsigned seed, const std::string &format, bool tiered, int n_sinks)
+inline void Reuse::random_schedule(const char *model, unsigned seed, const std::string &format,
+                                   bool tiered, int n_sinks)
 {
     std::mt19937      random(seed);
     const auto        pick = [&](int n) { return (int)(random() % (unsigned)n); };
@@ -36,26 +39,33 @@ inline void Reuse::random_schedule(const char *model, unsigned seed, const std::
         disk_text = "memory.disk=" + std::to_string(2 * 64 * block) + "B";
         disk = disk_text.c_str();
         weir_engine_close(engine_);
-        open(model, 4, nullptr, window, 0, { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() });
+        open(model, 4, nullptr, window, 0,
+             { format.c_str(), disk, "kv.tiers.hot=1", sinks.c_str() });
         plan = weir_engine_plan_of(engine_);
     }
     const size_t fixed = weir_plan_total(plan) - plan->kv;
     /* The sinks of four sequences and one kept text, and some more where little else is left. */
-    const size_t      first = (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink) * 5, slack = n_sinks > 0 ? 64 << 10 : 0;
-    const std::string memory = std::to_string(fixed + (tiered ? plan->kv_open + 20 * block : (plan->kv - first) / 2) + first + slack) + "B";
+    const size_t first = (size_t)(plan->sink_tokens * plan->kv_bytes_per_sink) * 5,
+                 slack = n_sinks > 0 ? 64 << 10 : 0;
+    const std::string memory =
+        std::to_string(fixed + (tiered ? plan->kv_open + 20 * block : (plan->kv - first) / 2) +
+                       first + slack) +
+        "B";
     weir_engine_close(engine_);
     engine_ = nullptr;
     const int snapshots = pick(2);
     open(model, 4, memory.c_str(), window, 64,
-         { format.c_str(), snapshots ? "memory.snapshots=200KiB" : "memory.snapshots=0B", disk, "kv.tiers.hot=1", sinks.c_str() });
+         { format.c_str(), snapshots ? "memory.snapshots=200KiB" : "memory.snapshots=0B", disk,
+           "kv.tiers.hot=1", sinks.c_str() });
     ASSERT_EQ(weir_engine_plan_of(engine_)->sink_tokens, (n_sinks + 63) / 64 * 64);
     std::vector<std::vector<int32_t>>  texts;
     std::vector<std::unique_ptr<Call>> calls;
     int64_t                            cached = 0;
     for (int i = 0; i < 60; i++) {
-        std::vector<int32_t> ids =
-            texts.empty() || pick(4) == 0 ? prompt(pick(3), scale * (40 + pick(200))) : texts[(size_t)pick((int)texts.size())];
-        const auto more = prompt(10 + pick(5), 1 + pick(40));
+        std::vector<int32_t> ids = texts.empty() || pick(4) == 0
+                                       ? prompt(pick(3), scale * (40 + pick(200)))
+                                       : texts[(size_t)pick((int)texts.size())];
+        const auto           more = prompt(10 + pick(5), 1 + pick(40));
         ids.insert(ids.end(), more.begin(), more.end());
         if (ids.size() > (size_t)window - 44) ids.resize((size_t)window - 44);
         calls.push_back(std::make_unique<Call>(ids, 4 + pick(30)));
@@ -64,7 +74,8 @@ inline void Reuse::random_schedule(const char *model, unsigned seed, const std::
         call.request.cache_salt = pick(4) == 0 ? "other" : nullptr;
         call.request.turn_starts[0] = pick((int)ids.size());
         call.request.n_choices = 1 + pick(2);
-        if (call.submit(service_, &error_) == WEIR_ENOMEM) { /* what is set aside for requests shrinks with the format */
+        if (call.submit(service_, &error_) ==
+            WEIR_ENOMEM) { /* what is set aside for requests shrinks with the format */
             for (auto &earlier : calls) {
                 if (earlier.get() == &call) continue;
                 earlier->wait();
@@ -107,10 +118,11 @@ inline void Reuse::random_schedule(const char *model, unsigned seed, const std::
         const auto cold = run(call->prompt, nullptr, true, call->request.max_tokens);
         for (const auto &tokens : call->tokens) {
             if (call->status != WEIR_OK && tokens.size() < cold.size())
-                EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), cold.begin())) << model << " " << format << " seed " << seed;
+                EXPECT_TRUE(std::equal(tokens.begin(), tokens.end(), cold.begin()))
+                    << model << " " << format << " seed " << seed;
             else
-                EXPECT_EQ(tokens, cold) << model << " " << format << " seed " << seed << ": " << call->usage.n_cached << " of "
-                                        << call->prompt.size();
+                EXPECT_EQ(tokens, cold) << model << " " << format << " seed " << seed << ": "
+                                        << call->usage.n_cached << " of " << call->prompt.size();
             compared += call->status == WEIR_OK;
         }
     }

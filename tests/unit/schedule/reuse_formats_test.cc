@@ -7,8 +7,9 @@ using support::Reuse;
 
 TEST_F(Reuse, RandomSchedulesGiveColdAnswersInEveryFormat)
 {
-    const char *const formats[] = { "f32",      "bf16",  "q8_0",         "q4_0",       "int8",   "fp8_e4m3",
-                                    "fp8_e5m2", "kivi2", "kivi4/turbo3", "q8_0/kivi8", "turbo2", "turbo4" };
+    const char *const formats[] = { "f32",          "bf16",       "q8_0",     "q4_0",
+                                    "int8",         "fp8_e4m3",   "fp8_e5m2", "kivi2",
+                                    "kivi4/turbo3", "q8_0/kivi8", "turbo2",   "turbo4" };
     unsigned          seed = 1;
     for (const char *const format : formats)
         for (const char *const model : { "tq", "qwen3" })
@@ -20,7 +21,8 @@ TEST_F(Reuse, RandomSchedulesWithADiskGiveColdAnswersInCodedFormats)
     unsigned seed = 5;
     for (const char *const format : { "q8_0", "int8" })
         for (const char *const model : { "tq", "qwen3" })
-            if (!HasFailure()) random_schedule(model, seed++, std::string("kv.format=") + format, true);
+            if (!HasFailure())
+                random_schedule(model, seed++, std::string("kv.format=") + format, true);
     EXPECT_GT(blocks_out_, 100);
     EXPECT_GT(blocks_read_, 250);
 }

@@ -26,7 +26,8 @@ TEST_F(Reuse, APromptAndWhatContinuesItAreFoundAgain)
         const auto more = prompt(2, 30);
         turn.insert(turn.end(), more.begin(), more.end());
         const auto warm = run(turn);
-        EXPECT_EQ(usage_.n_cached, 200 + 11) << model << ": the last token of an answer is not computed";
+        EXPECT_EQ(usage_.n_cached, 200 + 11)
+            << model << ": the last token of an answer is not computed";
         EXPECT_EQ(run(turn, nullptr, false), warm);
         EXPECT_EQ(run(text, "salt"), cold);
         EXPECT_EQ(usage_.n_cached, 0);
@@ -70,7 +71,8 @@ TEST_F(Reuse, OffIsOff)
 TEST_F(Reuse, RandomSchedulesGiveColdAnswers)
 {
     for (const char *const model : { "tq", "qwen3" })
-        for (unsigned seed = 1; seed <= 3 && !HasFailure(); seed++) random_schedule(model, seed, "kv.format=f16");
+        for (unsigned seed = 1; seed <= 3 && !HasFailure(); seed++)
+            random_schedule(model, seed, "kv.format=f16");
 }
 
 TEST_F(Reuse, RandomSchedulesWithADiskGiveColdAnswers)
@@ -78,7 +80,8 @@ TEST_F(Reuse, RandomSchedulesWithADiskGiveColdAnswers)
     unsigned seed = 1;
     for (const char *const format : { "f16", "kivi4/turbo3" })
         for (const char *const model : { "tq", "qwen3" })
-            if (!HasFailure()) random_schedule(model, seed++, std::string("kv.format=") + format, true);
+            if (!HasFailure())
+                random_schedule(model, seed++, std::string("kv.format=") + format, true);
     EXPECT_GT(blocks_out_, 100);
     EXPECT_GT(blocks_read_, 250);
 }
@@ -90,7 +93,8 @@ TEST_F(Reuse, RandomSchedulesWithSinksGiveColdAnswers)
     for (const char *const format : { "turbo4", "q8_0", "kivi4" }) {
         const std::string setting = std::string("kv.format=") + format;
         random_schedule(seed % 2 ? "tq" : "qwen3", seed, setting, false, seed % 2 ? 64 : 130);
-        if (!HasFailure()) random_schedule(seed % 2 ? "qwen3" : "tq", seed, setting, true, seed % 2 ? 130 : 64);
+        if (!HasFailure())
+            random_schedule(seed % 2 ? "qwen3" : "tq", seed, setting, true, seed % 2 ? 130 : 64);
         if (HasFailure()) return;
         seed++;
     }

@@ -20,7 +20,8 @@ TEST_F(Service, SixteenStreamsEqualSolo)
     }
     for (int i = 0; i < 16; i++) {
         calls[static_cast<size_t>(i)]->wait();
-        EXPECT_EQ(calls[static_cast<size_t>(i)]->tokens[0], solo[static_cast<size_t>(i)]) << "stream " << i;
+        EXPECT_EQ(calls[static_cast<size_t>(i)]->tokens[0], solo[static_cast<size_t>(i)])
+            << "stream " << i;
         EXPECT_EQ(calls[static_cast<size_t>(i)]->finish[0], WEIR_FINISH_LENGTH);
     }
 }
@@ -52,7 +53,8 @@ TEST_F(Service, PreemptedAnswersAreTheSame)
     for (int i = 0; i < 6; i++) {
         calls[static_cast<size_t>(i)]->wait();
         EXPECT_EQ(calls[static_cast<size_t>(i)]->status, WEIR_OK);
-        EXPECT_EQ(calls[static_cast<size_t>(i)]->tokens[0], solo[static_cast<size_t>(i)]) << "stream " << i;
+        EXPECT_EQ(calls[static_cast<size_t>(i)]->tokens[0], solo[static_cast<size_t>(i)])
+            << "stream " << i;
     }
     weir_service_stats_of(service_, &stats);
     EXPECT_LT(stats.steps, steps_alone) << "some ran together";
@@ -78,7 +80,8 @@ TEST_F(Service, SinksAreThereForAllWhoRun)
     const weir_plan *const plan = weir_engine_plan_of(engine_);
     EXPECT_GE(plan->kv_sink_pages * 64, 5 * 128);
     std::vector<std::vector<int32_t>> solo;
-    for (int i = 0; i < 12; i++) solo.push_back(alone(prompt(i, 70 + 3 * i), 20)); /* kept, each with sinks of its own */
+    for (int i = 0; i < 12; i++)
+        solo.push_back(alone(prompt(i, 70 + 3 * i), 20)); /* kept, each with sinks of its own */
     std::vector<std::unique_ptr<Call>> calls;
     for (int i = 0; i < 12; i++) {
         calls.push_back(std::make_unique<Call>(prompt(i, 70 + 3 * i), 20));
@@ -89,7 +92,8 @@ TEST_F(Service, SinksAreThereForAllWhoRun)
     for (int i = 0; i < 12; i++) {
         calls[(size_t)i]->wait();
         EXPECT_EQ(calls[(size_t)i]->status, WEIR_OK) << calls[(size_t)i]->message;
-        for (const auto &tokens : calls[(size_t)i]->tokens) EXPECT_EQ(tokens, solo[(size_t)i]) << "stream " << i;
+        for (const auto &tokens : calls[(size_t)i]->tokens)
+            EXPECT_EQ(tokens, solo[(size_t)i]) << "stream " << i;
     }
     weir_service_stats stats;
     EXPECT_EQ(pages_used_when_idle(), 0);
@@ -160,7 +164,8 @@ TEST_F(Service, PromptScoresEqualTheAnswersScores)
     score.wait();
     EXPECT_EQ(score.prompt_logprobs.size(), whole.size() - 1);
     EXPECT_EQ(score.finish[0], WEIR_FINISH_LENGTH);
-    for (size_t i = ids.size(); i < whole.size(); i++) EXPECT_LE(score.prompt_logprobs[i - 1], 0.0f);
+    for (size_t i = ids.size(); i < whole.size(); i++)
+        EXPECT_LE(score.prompt_logprobs[i - 1], 0.0f);
 }
 
 TEST_F(Service, CallbackEndsAChoice)
@@ -204,18 +209,21 @@ TEST_F(Service, ClientsTakeTurns)
     for (auto &call : calls) call->wait();
     EXPECT_LT(calls[7]->usage.queue_ns, calls[2]->usage.queue_ns);
     for (int i = 2; i < 7; i++)
-        EXPECT_LT(calls[(size_t)i - 1]->usage.queue_ns, calls[(size_t)i]->usage.queue_ns) << "in order within a client";
+        EXPECT_LT(calls[(size_t)i - 1]->usage.queue_ns, calls[(size_t)i]->usage.queue_ns)
+            << "in order within a client";
 }
 
 TEST_F(Service, QueueLimitWindowAndBadNumbersAreRefused)
 {
     open("qwen3", 1, nullptr, 256, 1);
-    Call first(prompt(1, 10), 240), second(prompt(2, 10), 4), third(prompt(3, 10), 4), longer(prompt(4, 257), 1);
+    Call first(prompt(1, 10), 240), second(prompt(2, 10), 4), third(prompt(3, 10), 4),
+        longer(prompt(4, 257), 1);
     Call bad({ 5, 100000 }, 4), many(prompt(5, 4), 4);
     many.request.n_choices = 2;
     EXPECT_EQ(longer.submit(service_, &error_), WEIR_EINVAL);
     EXPECT_NE(std::string(error_.text).find("context_length_exceeded"), std::string::npos);
-    EXPECT_NE(std::string(error_.text).find("exceeds the available context size"), std::string::npos);
+    EXPECT_NE(std::string(error_.text).find("exceeds the available context size"),
+              std::string::npos);
     EXPECT_EQ(bad.submit(service_, &error_), WEIR_EINVAL);
     EXPECT_EQ(many.submit(service_, &error_), WEIR_EINVAL);
     ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
@@ -243,7 +251,8 @@ TEST_F(Service, APromptAsLongAsTheWindowAndThePoolRuns)
     ASSERT_EQ(call.submit(service_, &error_), WEIR_OK);
     const int64_t                deadline = weir_clock_ns() + 20000000000;
     std::unique_lock<std::mutex> hold(call.lock);
-    while (!call.done && weir_clock_ns() < deadline) call.changed.wait_for(hold, std::chrono::milliseconds(50));
+    while (!call.done && weir_clock_ns() < deadline)
+        call.changed.wait_for(hold, std::chrono::milliseconds(50));
     EXPECT_TRUE(call.done) << "it was never admitted";
     hold.unlock();
     EXPECT_EQ(call.tokens[0].size(), call.done ? 1u : 0u);
@@ -253,8 +262,9 @@ TEST_F(Service, APromptAsLongAsTheWindowAndThePoolRuns)
 TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
 {
     open("qwen3", 4, nullptr, 128, 0, { "kv.policy.kept=0" });
-    const weir_plan *const            plan = weir_engine_plan_of(engine_);
-    const std::string                 memory = std::to_string(weir_plan_total(plan) - plan->kv + plan->kv / 4 + 4096) + "B";
+    const weir_plan *const plan = weir_engine_plan_of(engine_);
+    const std::string      memory =
+        std::to_string(weir_plan_total(plan) - plan->kv + plan->kv / 4 + 4096) + "B";
     std::vector<std::vector<int32_t>> solo;
     for (int i = 0; i < 4; i++) solo.push_back(alone(prompt(i, 10 + 2 * i), 80));
     weir_engine_close(engine_);
@@ -262,7 +272,8 @@ TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
     open("qwen3", 4, memory.c_str(), 128, 0, { "kv.policy.kept=0" });
     ASSERT_EQ(weir_engine_plan_of(engine_)->kv_rows, 128);
     for (int round = 0; round < 10; round++) {
-        Call                         first(prompt(9, 3), 1); /* holds the engine thread in its callback until all are queued */
+        Call                         first(prompt(9, 3),
+                                           1); /* holds the engine thread in its callback until all are queued */
         std::unique_lock<std::mutex> hold(first.lock);
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
         std::vector<std::unique_ptr<Call>> calls;
@@ -287,8 +298,10 @@ TEST_F(Service, ThePlanIsWhatTheLedgerHoldsAndStepsTakeNoMore)
         const weir_plan *const   plan = weir_engine_plan_of(engine_);
         const weir_ledger *const ledger = weir_engine_ledger(engine_);
         EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_WEIGHTS), plan->weights);
-        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS), plan->activations);
-        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_RECURRENT), plan->recurrent);
+        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS),
+                  plan->activations);
+        EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_RECURRENT),
+                  plan->recurrent);
         EXPECT_EQ(weir_ledger_used(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), plan->kv);
         const size_t scratch = weir_stream_scratch_bytes(weir_engine_stream(engine_));
         EXPECT_GT(plan->activations, scratch);
@@ -309,7 +322,8 @@ TEST_F(Service, ThePlanIsWhatTheLedgerHoldsAndStepsTakeNoMore)
 TEST_F(Service, UsageCountsRowsAndTheirBytes)
 {
     for (const bool is_lossy : { false, true }) {
-        open("qwen3", 2, nullptr, 512, 0, { is_lossy ? "kv.format=bf16/fp8_e4m3" : "kv.format=f32/bf16" });
+        open("qwen3", 2, nullptr, 512, 0,
+             { is_lossy ? "kv.format=bf16/fp8_e4m3" : "kv.format=f32/bf16" });
         const weir_service_info *const info = weir_service_info_of(service_);
         EXPECT_EQ(info->kv_is_lossy, is_lossy);
         Call call(prompt(1, 100), 40);
@@ -318,7 +332,8 @@ TEST_F(Service, UsageCountsRowsAndTheirBytes)
         call.wait();
         ASSERT_EQ(call.tokens[0].size() + call.tokens[1].size(), 80u);
         EXPECT_EQ(call.usage.n_rows, 2 * 139) << "the last token of a choice is not computed";
-        EXPECT_EQ(call.usage.kv_bytes, 2 * 3 * 64 * info->kv_bytes_per_token) << "three pages' worth of tokens each";
+        EXPECT_EQ(call.usage.kv_bytes, 2 * 3 * 64 * info->kv_bytes_per_token)
+            << "three pages' worth of tokens each";
         call.release();
         weir_engine_close(engine_);
         engine_ = nullptr;
@@ -366,18 +381,21 @@ TEST_F(Service, SequencesAndKeptTextsAreCountedInBytes)
 
 /* Jobs of a client that run at the same time, as their events tell. */
 struct Crowd {
-    std::mutex                           lock;
-    std::map<int32_t, int>               running, most;
-    std::vector<std::pair<int32_t, int>> order; /* client, and its how manieth, as they were admitted */
-    std::map<int32_t, int>               admitted;
-    void                                 join(Call *call)
+    std::mutex             lock;
+    std::map<int32_t, int> running, most;
+    std::vector<std::pair<int32_t, int>>
+                           order; /* client, and its how manieth, as they were admitted */
+    std::map<int32_t, int> admitted;
+    void                   join(Call *call)
     {
         call->request.user = new Member{ this, call, false };
         call->request.callback = [](void *user, const weir_event *event) {
             Member *const member = static_cast<Member *>(user);
             Call *const   call = member->call;
-            if (event->type == WEIR_EVENT_ADMITTED) member->crowd->count(call->request.client, member->is_admitted = true);
-            if (event->type == WEIR_EVENT_DONE && member->is_admitted) member->crowd->count(call->request.client, false);
+            if (event->type == WEIR_EVENT_ADMITTED)
+                member->crowd->count(call->request.client, member->is_admitted = true);
+            if (event->type == WEIR_EVENT_DONE && member->is_admitted)
+                member->crowd->count(call->request.client, false);
             const bool go_on = Call::on_event(call, event);
             if (event->type == WEIR_EVENT_DONE) delete member;
             return go_on;
@@ -403,17 +421,19 @@ TEST_F(Service, ABudgetHoldsBackItsOwnClientAndNobodyElse)
 {
     with_server_ = true;
     open("qwen3", 6, nullptr, 256, 32);
-    const int64_t                     page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
+    const int64_t page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
     std::vector<std::vector<int32_t>> solo;
     for (int i = 0; i < 10; i++) solo.push_back(alone(prompt(i, 30), 60));
     weir_engine_close(engine_);
     engine_ = nullptr;
     /* 89 rows are two pages: two of a client fit into five pages, a third does not. */
-    open("qwen3", 6, nullptr, 256, 32, { ("server.kv_per_key=" + std::to_string(5 * page) + "B").c_str() });
+    open("qwen3", 6, nullptr, 256, 32,
+         { ("server.kv_per_key=" + std::to_string(5 * page) + "B").c_str() });
     EXPECT_EQ(weir_service_kv_bytes(weir_service_info_of(service_), 89), 2 * page);
     for (int round = 0; round < 3; round++) {
         Crowd                        crowd;
-        Call                         first(prompt(9, 3), 1); /* holds the engine thread in its callback until all are queued */
+        Call                         first(prompt(9, 3),
+                                           1); /* holds the engine thread in its callback until all are queued */
         std::unique_lock<std::mutex> hold(first.lock);
         first.request.client = 7;
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
@@ -424,7 +444,8 @@ TEST_F(Service, ABudgetHoldsBackItsOwnClientAndNobodyElse)
             crowd.join(calls.back().get());
             ASSERT_EQ(calls.back()->submit(service_, &error_), WEIR_OK) << error_.text;
         }
-        if (round == 2) weir_job_cancel(calls[4]->job); /* in the queue, behind others of its client */
+        if (round == 2)
+            weir_job_cancel(calls[4]->job); /* in the queue, behind others of its client */
         hold.unlock();
         for (size_t i = 0; i < 10; i++) {
             calls[i]->wait();
@@ -453,12 +474,15 @@ TEST_F(Service, ARequestEndsAtItsBudget)
     for (const char *const key : { "server.kv_per_request", "server.kv_per_key" }) {
         weir_engine_close(engine_);
         engine_ = nullptr;
-        open("qwen3", 4, nullptr, 512, 0, { (std::string(key) + "=" + std::to_string(2 * page + 1) + "B").c_str() });
-        Call call(prompt(1, 100), 200), longer(prompt(2, 129), 1), wide(prompt(3, 65), 1), full(prompt(4, 128), 9);
+        open("qwen3", 4, nullptr, 512, 0,
+             { (std::string(key) + "=" + std::to_string(2 * page + 1) + "B").c_str() });
+        Call call(prompt(1, 100), 200), longer(prompt(2, 129), 1), wide(prompt(3, 65), 1),
+            full(prompt(4, 128), 9);
         ASSERT_EQ(call.submit(service_, &error_), WEIR_OK) << error_.text;
         call.wait();
         EXPECT_EQ(call.finish[0], WEIR_FINISH_LENGTH);
-        EXPECT_EQ(call.tokens[0], std::vector<int32_t>(whole.begin(), whole.begin() + 29)) << "the last token needs no row";
+        EXPECT_EQ(call.tokens[0], std::vector<int32_t>(whole.begin(), whole.begin() + 29))
+            << "the last token needs no row";
         EXPECT_EQ(call.usage.n_rows, 128);
         EXPECT_LE(call.usage.kv_bytes, 2 * page + 1);
         ASSERT_EQ(full.submit(service_, &error_), WEIR_OK);
@@ -467,13 +491,18 @@ TEST_F(Service, ARequestEndsAtItsBudget)
         EXPECT_EQ(longer.submit(service_, &error_), WEIR_EINVAL);
         const std::string text = error_.text;
         for (const std::string &part :
-             { std::string("kv_budget_exceeded: "), std::string("prompt of 129 tokens exceeds the available context size of 128 tokens"),
-               std::to_string(3 * page) + " bytes", std::string(key) + " allows " + std::to_string(2 * page + 1),
+             { std::string("kv_budget_exceeded: "),
+               std::string("prompt of 129 tokens exceeds the available context size of 128 tokens"),
+               std::to_string(3 * page) + " bytes",
+               std::string(key) + " allows " + std::to_string(2 * page + 1),
                std::string("raise ") + key })
             EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
         wide.request.n_choices = 2;
         EXPECT_EQ(wide.submit(service_, &error_), WEIR_EINVAL);
-        EXPECT_NE(std::string(error_.text).find("the KV of 2 choices takes " + std::to_string(4 * page)), std::string::npos) << error_.text;
+        EXPECT_NE(
+            std::string(error_.text).find("the KV of 2 choices takes " + std::to_string(4 * page)),
+            std::string::npos)
+            << error_.text;
         wide.request.n_prompt = 64;
         ASSERT_EQ(wide.submit(service_, &error_), WEIR_OK) << error_.text;
         wide.wait();
@@ -502,7 +531,8 @@ TEST_F(Service, BudgetArithmetic)
         info.kv_per_client = 3 * bytes;
         EXPECT_EQ(weir_service_row_limit(&info, 2), rows) << "the tighter one";
     }
-    info.sink_tokens = 128, info.kv_bytes_per_sink = 20; /* 1280 bytes for each of two pages, 640 after them */
+    info.sink_tokens = 128,
+    info.kv_bytes_per_sink = 20; /* 1280 bytes for each of two pages, 640 after them */
     for (const int64_t bytes : { 1379, 1380, 2659, 2660, 3299, 3300 }) {
         info.kv_per_request = bytes, info.kv_per_client = 0;
         const int32_t rows = weir_service_row_limit(&info, 1);
@@ -511,7 +541,8 @@ TEST_F(Service, BudgetArithmetic)
         EXPECT_GT(weir_service_kv_bytes(&info, rows + 1), bytes);
     }
     info.sink_tokens = 0;
-    info.window = 16777216, info.kv_bytes_per_token = 1 << 20, info.kv_per_request = INT64_MAX, info.kv_per_client = 0;
+    info.window = 16777216, info.kv_bytes_per_token = 1 << 20, info.kv_per_request = INT64_MAX,
+    info.kv_per_client = 0;
     EXPECT_EQ(weir_service_row_limit(&info, 1), 16777216);
 }
 
@@ -523,15 +554,22 @@ TEST_F(Service, ABudgetBelowOnePageIsRefusedAtOnce)
     for (const char *const key : { "server.kv_per_request", "server.kv_per_key" }) {
         weir_plan                 plan;
         const weir_engine_options options = { &config_, true, true, nullptr, nullptr };
-        ASSERT_EQ(weir_config_set_key(&config_, key, (std::to_string(page - 1) + "B").c_str(), &error_), WEIR_OK);
+        ASSERT_EQ(
+            weir_config_set_key(&config_, key, (std::to_string(page - 1) + "B").c_str(), &error_),
+            WEIR_OK);
         EXPECT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_ECONFIG);
-        EXPECT_NE(std::string(error_.text).find(std::string(key) + " = " + std::to_string(page - 1) + "B"), std::string::npos)
+        EXPECT_NE(std::string(error_.text)
+                      .find(std::string(key) + " = " + std::to_string(page - 1) + "B"),
+                  std::string::npos)
             << error_.text;
-        ASSERT_EQ(weir_config_set_key(&config_, key, (std::to_string(page) + "B").c_str(), &error_), WEIR_OK);
+        ASSERT_EQ(weir_config_set_key(&config_, key, (std::to_string(page) + "B").c_str(), &error_),
+                  WEIR_OK);
         EXPECT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_OK) << error_.text;
         weir_buffer text = {};
         ASSERT_EQ(weir_plan_print(&plan, &text), WEIR_OK);
-        EXPECT_NE(std::string(text.data).find(strcmp(key, "server.kv_per_key") == 0 ? "kv of one key" : "kv of one request"),
+        EXPECT_NE(std::string(text.data).find(strcmp(key, "server.kv_per_key") == 0
+                                                  ? "kv of one key"
+                                                  : "kv of one request"),
                   std::string::npos);
         weir_buffer_free(&text);
     }

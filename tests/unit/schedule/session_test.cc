@@ -16,7 +16,8 @@ using support::Call;
 class Session : public support::Folder {
   protected:
     Session() : Folder("sessions", 512) {}
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *session = nullptr, const char *salt = nullptr, bool cache = true)
+    std::vector<int32_t> run(const std::vector<int32_t> &ids, const char *session = nullptr,
+                             const char *salt = nullptr, bool cache = true)
     {
         Call call(ids, 12);
         call.request.cache_prompt = cache;
@@ -98,10 +99,12 @@ TEST_F(Session, ACodedConversationGoesOnAfterARestart)
 TEST_F(Session, AConversationWithSinksGoesOnAfterARestart)
 {
     for (const char *const format : { "kv.format=kivi4", "kv.format=q8_0", "kv.format=turbo4" }) {
-        for (const char *const sinks : { "kv.wide_sinks=64", "kv.wide_sinks=200", "kv.wide_sinks=4096" }) {
+        for (const char *const sinks :
+             { "kv.wide_sinks=64", "kv.wide_sinks=200", "kv.wide_sinks=4096" }) {
             const int saved = strstr(format, "kivi") != nullptr ? 192 : 211;
             expect_to_go_on("qwen3", { format, sinks }, saved);
-            for (const char *const other : { "kv.wide_sinks=0", "kv.wide_sinks=65", "kv.wide_format=bf16" }) {
+            for (const char *const other :
+                 { "kv.wide_sinks=0", "kv.wide_sinks=65", "kv.wide_format=bf16" }) {
                 start("qwen3", { format, sinks, other });
                 EXPECT_EQ(restore("talk"), WEIR_EMISMATCH);
                 EXPECT_NE(strstr(error_.text, "kv.wide_sinks"), nullptr) << error_.text;
@@ -138,11 +141,13 @@ TEST_F(Session, ANamedTextThatWasDroppedComesBack)
 {
     start("tq");
     const auto text = prompt(1, 150);
-    EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK) << "a name without a file is fine";
+    EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK)
+        << "a name without a file is fine";
     const auto answer = run(text, "talk");
     ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
     std::filesystem::rename(path("talk"), path("away"));
-    EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK) << "it is kept: the disk is not asked";
+    EXPECT_EQ(weir_sessions_resume(sessions_, "talk", &error_), WEIR_OK)
+        << "it is kept: the disk is not asked";
     std::filesystem::rename(path("away"), path("talk"));
     for (int i = 2; i < 20; i++) (void)run(prompt(i, 400)); // a pool of two windows of 512
     EXPECT_EQ(save("talk"), WEIR_ENOTFOUND) << "it was dropped";
@@ -239,7 +244,8 @@ TEST_F(Session, BadNamesAreNoPaths)
     start("tq");
     const auto a = prompt(1, 100);
     (void)run(a);
-    for (const char *const name : { "", ".", "..", "../x", "a/b", ".hidden", "a b", "\xc3\xa4", "a\n" }) {
+    for (const char *const name :
+         { "", ".", "..", "../x", "a/b", ".hidden", "a b", "\xc3\xa4", "a\n" }) {
         EXPECT_EQ(save(name, a), WEIR_EINVAL) << name;
         EXPECT_EQ(restore(name), WEIR_EINVAL) << name;
         EXPECT_EQ(weir_sessions_delete(sessions_, name, &error_), WEIR_EINVAL) << name;
@@ -261,14 +267,18 @@ TEST_F(Session, WrongFilesAreRefused)
     ASSERT_EQ(save("good", text), WEIR_OK);
     std::ifstream     in(path("good"), std::ios::binary);
     const std::string good((std::istreambuf_iterator<char>(in)), {});
-    const auto        put = [&](const std::string &bytes) { std::ofstream(path("bad"), std::ios::binary) << bytes; };
+    const auto        put = [&](const std::string &bytes) {
+        std::ofstream(path("bad"), std::ios::binary) << bytes;
+    };
     EXPECT_EQ(restore("foreign"), WEIR_EMISMATCH);
     EXPECT_NE(strstr(error_.text, "of another model"), nullptr) << error_.text;
-    for (const size_t n : { size_t{ 0 }, size_t{ 100 }, size_t{ 4096 }, good.size() / 2, good.size() - 1 }) {
+    for (const size_t n :
+         { size_t{ 0 }, size_t{ 100 }, size_t{ 4096 }, good.size() / 2, good.size() - 1 }) {
         put(good.substr(0, n));
         EXPECT_EQ(restore("bad"), WEIR_EFORMAT) << n;
     }
-    for (const size_t at : { size_t{ 12 }, size_t{ 40 }, size_t{ 4096 }, size_t{ 8200 }, good.size() / 2, good.size() - 1 }) {
+    for (const size_t at : { size_t{ 12 }, size_t{ 40 }, size_t{ 4096 }, size_t{ 8200 },
+                             good.size() / 2, good.size() - 1 }) {
         auto bytes = good;
         bytes[at] = (char)(bytes[at] ^ 1);
         put(bytes);
@@ -316,7 +326,10 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         document.wait();
         document.release();
         const weir_session_wish wish = { "state", nullptr, text.data(), 200 };
-        ASSERT_EQ(weir_sessions_write_state(sessions_, &wish, &exact, file.c_str(), &result_, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(
+            weir_sessions_write_state(sessions_, &wish, &exact, file.c_str(), &result_, &error_),
+            WEIR_OK)
+            << error_.text;
         EXPECT_EQ(result_.n_tokens, 200);
         EXPECT_EQ(list().size(), 1u);
         auto turn = text;
@@ -326,7 +339,9 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         start(model);
         const std::string before = slurp();
         for (int i = 0; i < 2; i++) {
-            ASSERT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_OK) << error_.text;
+            ASSERT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_),
+                      WEIR_OK)
+                << error_.text;
             EXPECT_EQ(result_.n_tokens, 200);
             EXPECT_EQ(run(turn), uninterrupted);
             EXPECT_GE(usage_.n_cached, 200) << model << ": " << usage_.reuse;
@@ -334,12 +349,16 @@ TEST_F(Session, ATextGoesToAFileAnywhereAndComesBack)
         EXPECT_EQ(slurp(), before);
         const auto bytes = std::filesystem::file_size(file);
         std::filesystem::resize_file(file, bytes - 1);
-        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_EFORMAT);
+        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_),
+                  WEIR_EFORMAT);
         std::filesystem::remove(file);
-        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_), WEIR_ENOTFOUND);
+        EXPECT_EQ(weir_sessions_read(sessions_, file.c_str(), nullptr, &result_, &error_),
+                  WEIR_ENOTFOUND);
         EXPECT_NE(strstr(error_.text, file.c_str()), nullptr) << error_.text;
         const weir_session_wish other = { "state", nullptr, turn.data() + 100, 60 };
-        EXPECT_EQ(weir_sessions_write_state(sessions_, &other, &exact, file.c_str(), &result_, &error_), WEIR_ENOTFOUND);
+        EXPECT_EQ(
+            weir_sessions_write_state(sessions_, &other, &exact, file.c_str(), &result_, &error_),
+            WEIR_ENOTFOUND);
         EXPECT_FALSE(std::filesystem::exists(file));
         EXPECT_EQ(weir_sessions_delete(sessions_, "full", &error_), WEIR_OK);
         stop();
@@ -353,7 +372,8 @@ TEST_F(Session, AFolderThatTakesNothing)
     const auto answer = run(text);
     ASSERT_EQ(save("talk", text), WEIR_OK);
     const auto size = std::filesystem::file_size(path("talk"));
-    if (geteuid() == 0) { // may write anywhere: what stands in the way is a file of the folder's name
+    if (geteuid() ==
+        0) { // may write anywhere: what stands in the way is a file of the folder's name
         std::filesystem::rename(folder_, folder_ + ".away");
         std::ofstream(folder_) << "x";
     } else {

@@ -8,7 +8,10 @@ namespace support {
 
 class SmallMemory : public Service {
   protected:
-    explicit SmallMemory(const std::string &name) : folder_(::testing::TempDir() + "/" + name + "." + std::to_string(getpid())) {}
+    explicit SmallMemory(const std::string &name)
+        : folder_(::testing::TempDir() + "/" + name + "." + std::to_string(getpid()))
+    {
+    }
     void SetUp() override { std::filesystem::remove_all(folder_); }
     void TearDown() override
     {
@@ -30,7 +33,8 @@ class SmallMemory : public Service {
     void configure(const std::vector<std::string> &settings)
     {
         weir_config_default(&config_);
-        for (const std::string &one : settings) ASSERT_EQ(weir_config_set(&config_, one.c_str(), &error_), WEIR_OK) << error_.text;
+        for (const std::string &one : settings)
+            ASSERT_EQ(weir_config_set(&config_, one.c_str(), &error_), WEIR_OK) << error_.text;
     }
     /* Bytes of a block with these settings, which hold it. */
     void measure_block(const std::vector<std::string> &settings)
@@ -41,7 +45,8 @@ class SmallMemory : public Service {
         block_ = 64 * plan.kv_bytes_per_token;
     }
     /* Configures the least `key` that the plan wants for so many blocks. */
-    void configure_least(std::vector<std::string> settings, const std::string &key, int64_t n_blocks)
+    void configure_least(std::vector<std::string> settings, const std::string &key,
+                         int64_t n_blocks)
     {
         size_t least = 0, most = 64 << 20;
         settings.push_back(key + "=64MiB");
@@ -51,7 +56,8 @@ class SmallMemory : public Service {
             settings.back() = key + "=" + std::to_string(half) + "B";
             configure(settings);
             const bool fits = weir_engine_plan(&plan, &options_, &error_) == WEIR_OK;
-            *(fits && plan.kv - plan.kv_open >= (size_t)(n_blocks * block_) ? &most : &least) = half;
+            *(fits && plan.kv - plan.kv_open >= (size_t)(n_blocks * block_) ? &most : &least) =
+                half;
         }
         settings.back() = key + "=" + std::to_string(most) + "B";
         configure(settings);

@@ -33,32 +33,42 @@ class State : public ::testing::Test {
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "%s", folder_.path().c_str());
         support::Settings settings = settings_;
-        settings.insert(settings.end(), { "kernels.activations=f32", "model.context=512", "batch.max_sequences=2",
-                                          "sessions.dir=" + (folder_ / "sessions"), "sessions.autosave=false" });
+        settings.insert(settings.end(),
+                        { "kernels.activations=f32", "model.context=512", "batch.max_sequences=2",
+                          "sessions.dir=" + (folder_ / "sessions"), "sessions.autosave=false" });
         settings.insert(settings.end(), more.begin(), more.end());
-        for (const std::string &setting : settings) ASSERT_EQ(weir_config_set(&config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+        for (const std::string &setting : settings)
+            ASSERT_EQ(weir_config_set(&config, setting.c_str(), &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { &config, true, false, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
         sessions_ = weir_engine_sessions(engine_);
     }
-    static std::vector<int32_t> prompt(int seed, int n) { return support::some_tokens(static_cast<size_t>(n), seed, 250); }
+    static std::vector<int32_t> prompt(int seed, int n)
+    {
+        return support::some_tokens(static_cast<size_t>(n), seed, 250);
+    }
     /* Computes the text and writes its state. */
-    weir_status write(const std::string &name, const std::vector<int32_t> &text, int32_t bits = 0, int64_t room = 0)
+    weir_status write(const std::string &name, const std::vector<int32_t> &text, int32_t bits = 0,
+                      int64_t room = 0)
     {
         Call call(text, 0);
         call.request.cache_prompt = true;
         EXPECT_EQ(call.submit(weir_engine_service(engine_), &error_), WEIR_OK) << error_.text;
         call.wait();
         call.release();
-        const weir_session_wish wish = { "state", nullptr, text.data(), static_cast<int32_t>(text.size()) };
+        const weir_session_wish wish = { "state", nullptr, text.data(),
+                                         static_cast<int32_t>(text.size()) };
         const weir_state_wish   state = { bits, room };
-        return weir_sessions_write_state(sessions_, &wish, &state, path(name).c_str(), &result_, &error_);
+        return weir_sessions_write_state(sessions_, &wish, &state, path(name).c_str(), &result_,
+                                         &error_);
     }
-    weir_status merge(const std::string &earlier, const std::string &later, const std::string &out, int32_t bits = 0)
+    weir_status merge(const std::string &earlier, const std::string &later, const std::string &out,
+                      int32_t bits = 0)
     {
         const std::string     first = path(earlier), second = path(later);
         const weir_merge_wish wish = { first.c_str(), second.c_str(), { bits, 0 } };
-        return weir_sessions_merge(sessions_, &wish, path(out).c_str(), &merged_, &result_, &error_);
+        return weir_sessions_merge(sessions_, &wish, path(out).c_str(), &merged_, &result_,
+                                   &error_);
     }
     /* The one state of a file that is not packed. */
     Memory state_of(const std::string &name, weir_session_header *header = nullptr)
@@ -178,7 +188,8 @@ TEST_F(State, AMergedStateIsWhatComposingTheLayersGives)
         weir_coda_merge(&layer, a.data() + at, b.data() + at, out.data(), scratch.data());
         EXPECT_EQ(memcmp(out.data(), both.data() + at, n * sizeof(float)), 0) << "layer " << i;
         const weir_coda_state state = weir_coda_view(&layer, out.data());
-        for (int64_t slot = layer.window; slot < layer.window + layer.n_exact; slot++) n_exact += weir_coda_is_used(&state, slot);
+        for (int64_t slot = layer.window; slot < layer.window + layer.n_exact; slot++)
+            n_exact += weir_coda_is_used(&state, slot);
     }
     EXPECT_EQ(merged_.n_exact_kept, n_exact);
     EXPECT_EQ(merged_.n_recent_earlier, 2 * 24);
@@ -197,10 +208,12 @@ TEST_F(State, AFullDiskLeavesNothing)
     ASSERT_EQ(write("b", prompt(2, 200)), WEIR_OK) << error_.text;
     const std::string     first = path("a"), second = path("b");
     const weir_merge_wish wish = { first.c_str(), second.c_str(), { 0, 4096 } };
-    EXPECT_EQ(weir_sessions_merge(sessions_, &wish, path("x").c_str(), &merged_, &result_, &error_), WEIR_EFULL);
+    EXPECT_EQ(weir_sessions_merge(sessions_, &wish, path("x").c_str(), &merged_, &result_, &error_),
+              WEIR_EFULL);
     EXPECT_NE(std::string(error_.text).find("4096 are left"), std::string::npos) << error_.text;
     const weir_merge_wish no_room = { first.c_str(), second.c_str(), { 0, 0 } };
-    EXPECT_EQ(weir_sessions_merge(sessions_, &no_room, "/dev/full/x", &merged_, &result_, &error_), WEIR_EIO);
+    EXPECT_EQ(weir_sessions_merge(sessions_, &no_room, "/dev/full/x", &merged_, &result_, &error_),
+              WEIR_EIO);
     EXPECT_FALSE(std::filesystem::exists(path("x")));
 }
 
@@ -244,12 +257,15 @@ TEST_F(State, PackedStatesThatAreNoneAreRefused)
             weir_prefix_mark  mark = { at, packed.data() };
             weir_kv_spec      spec = {};
             weir_session_text text = {};
-            text.tokens = tokens, text.n_tokens = at, text.n_states = 1, text.salt = WEIR_PREFIX_NO_SALT, text.states = &mark,
-            text.spec = &spec;
+            text.tokens = tokens, text.n_tokens = at, text.n_states = 1,
+            text.salt = WEIR_PREFIX_NO_SALT, text.states = &mark, text.spec = &spec;
             text.form = header.form;
             text.form.packed_bytes -= is_short ? 64 : 0;
             size_t bytes = 0;
-            ASSERT_EQ(weir_session_write(path("hostile").c_str(), &header.identity, &text, &bytes, &error_), WEIR_OK) << error_.text;
+            ASSERT_EQ(weir_session_write(path("hostile").c_str(), &header.identity, &text, &bytes,
+                                         &error_),
+                      WEIR_OK)
+                << error_.text;
             EXPECT_EQ(load("hostile", "\x02h"), WEIR_EFORMAT) << error_.text;
             EXPECT_EQ(merge("hostile", "8", "x"), WEIR_EFORMAT) << error_.text;
         }
@@ -265,14 +281,18 @@ class Recall : public State {
     void write_model() override
     {
         const weir_constructed model = { N_VOCAB, 2, 2, 4096, 0 };
-        ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_constructed_write(folder_.path().c_str(), &model, &error_), WEIR_OK)
+            << error_.text;
         std::filesystem::create_directories(folder_ / "archs");
         support::write_file(
             folder_ / "archs/coda.toml",
-            support::coda_arch("acme", "\"coda\"",
-                               support::coda_block("window = 32\nlandmarks_exact = " + std::to_string(+N_EXACT) +
-                                                   "\nlandmarks_summary = 16\nblock_rows = 32\nexact_candidates = 32\n"
-                                                   "exact_gate = 0.0\nsummary_gate = 0.0\nhead_norm = \"identity\"\ntheta = 0.0\n")));
+            support::coda_arch(
+                "acme", "\"coda\"",
+                support::coda_block(
+                    "window = 32\nlandmarks_exact = " + std::to_string(+N_EXACT) +
+                    "\nlandmarks_summary = 16\nblock_rows = 32\nexact_candidates = 32\n"
+                    "exact_gate = 0.0\nsummary_gate = 0.0\nhead_norm = \"identity\"\ntheta = "
+                    "0.0\n")));
         settings_ = { "model.arch_dir=" + (folder_ / "archs"), "model.arch=acme" };
     }
     /* Keys 10 + 2i and values 11 + 2i from pair `first` on, then what pushes them out of the ring. */
@@ -344,8 +364,8 @@ TEST_F(Recall, AMergedStateKnowsWhatTheBanksOfBothKnewAsFarAsThereIsRoom)
                                    "\x02"
                                    "both4",
                                    100, n);
-        printf("%d pairs each: a %d, b %d; merged: of a %d, of b %d; in 4 bits: of a %d, of b %d\n", n, alone, later, of_a, of_b, of_a4,
-               of_b4);
+        printf("%d pairs each: a %d, b %d; merged: of a %d, of b %d; in 4 bits: of a %d, of b %d\n",
+               n, alone, later, of_a, of_b, of_a4, of_b4);
         EXPECT_NEAR(of_a4 + of_b4, of_a + of_b, n / 8);
         EXPECT_EQ(strange, 0) << "without a merge it knows nothing of the other text";
         EXPECT_EQ(alone, n);

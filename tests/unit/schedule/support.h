@@ -25,19 +25,26 @@ namespace support {
 
 class Service : public ::testing::Test {
   protected:
-    void open(const char *model, int slots, const char *memory = nullptr, int context = 512, int queue = 0,
-              const std::vector<const char *> &more = {})
+    void open(const char *model, int slots, const char *memory = nullptr, int context = 512,
+              int queue = 0, const std::vector<const char *> &more = {})
     {
         weir_config *const config = &config_;
         weir_config_default(config);
         snprintf(config->model.path, sizeof config->model.path, "tests/golden/models/%s", model);
         ASSERT_EQ(weir_config_set(config, "kernels.activations=f32", &error_), WEIR_OK);
-        ASSERT_EQ(weir_config_set_key(config, "batch.max_sequences", std::to_string(slots).c_str(), &error_), WEIR_OK);
+        ASSERT_EQ(weir_config_set_key(config, "batch.max_sequences", std::to_string(slots).c_str(),
+                                      &error_),
+                  WEIR_OK);
         ASSERT_EQ(weir_config_set_key(config, "batch.chunk", "64", &error_), WEIR_OK);
-        ASSERT_EQ(weir_config_set_key(config, "batch.queue", std::to_string(queue).c_str(), &error_), WEIR_OK);
+        ASSERT_EQ(
+            weir_config_set_key(config, "batch.queue", std::to_string(queue).c_str(), &error_),
+            WEIR_OK);
         config->model.context = context;
-        if (memory != nullptr) ASSERT_EQ(weir_config_set_key(config, "memory.host", memory, &error_), WEIR_OK) << error_.text;
-        for (const char *const setting : more) ASSERT_EQ(weir_config_set(config, setting, &error_), WEIR_OK) << error_.text;
+        if (memory != nullptr)
+            ASSERT_EQ(weir_config_set_key(config, "memory.host", memory, &error_), WEIR_OK)
+                << error_.text;
+        for (const char *const setting : more)
+            ASSERT_EQ(weir_config_set(config, setting, &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { config, true, with_server_, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
         opened();
@@ -76,13 +83,15 @@ class Service : public ::testing::Test {
     /* Counts are published after the events of a step. */
     int64_t pages_used_when_idle() const
     {
-        for (int i = 0; i < 2000 && stats().kv_pages_used != 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        for (int i = 0; i < 2000 && stats().kv_pages_used != 0; i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         return stats().kv_pages_used;
     }
     /* Whatever ran: the kernels' scratch is what was planned for the largest steps. */
     void stop()
     {
-        if (engine_ != nullptr) EXPECT_EQ(weir_stream_scratch_bytes(weir_engine_stream(engine_)), scratch_);
+        if (engine_ != nullptr)
+            EXPECT_EQ(weir_stream_scratch_bytes(weir_engine_stream(engine_)), scratch_);
         weir_engine_close(engine_);
         engine_ = nullptr;
     }
@@ -99,7 +108,8 @@ class Service : public ::testing::Test {
 /* A service with a folder of sessions, which is empty at first. */
 class Folder : public Service {
   protected:
-    explicit Folder(const char *name, int context) : context_(context), folder_(std::string(getenv("TEST_TMPDIR")) + "/" + name)
+    explicit Folder(const char *name, int context)
+        : context_(context), folder_(std::string(getenv("TEST_TMPDIR")) + "/" + name)
     {
         std::filesystem::remove_all(folder_);
         setting_ = "sessions.dir=" + folder_;
@@ -110,17 +120,25 @@ class Folder : public Service {
         open(model, 2, memory, context_, 0, more);
         sessions_ = weir_engine_sessions(engine_);
         ASSERT_NE(sessions_, nullptr);
-        EXPECT_EQ(weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS), weir_engine_plan_of(engine_)->tokens);
-        EXPECT_EQ(weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES),
-                  weir_engine_plan_of(engine_)->page_tables);
+        EXPECT_EQ(
+            weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_TOKENS),
+            weir_engine_plan_of(engine_)->tokens);
+        EXPECT_EQ(
+            weir_ledger_used(weir_engine_ledger(engine_), WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES),
+            weir_engine_plan_of(engine_)->page_tables);
     }
-    weir_status save(const char *name, const std::vector<int32_t> &ids = {}, const char *salt = nullptr)
+    weir_status save(const char *name, const std::vector<int32_t> &ids = {},
+                     const char *salt = nullptr)
     {
-        const weir_session_wish wish = { name, salt, ids.empty() ? nullptr : ids.data(), (int32_t)ids.size() };
+        const weir_session_wish wish = { name, salt, ids.empty() ? nullptr : ids.data(),
+                                         (int32_t)ids.size() };
         return weir_sessions_save(sessions_, &wish, &result_, &error_);
     }
-    weir_status                    restore(const char *name) { return weir_sessions_restore(sessions_, name, &result_, &error_); }
-    std::string                    path(const std::string &name) const { return folder_ + "/" + name + ".session"; }
+    weir_status restore(const char *name)
+    {
+        return weir_sessions_restore(sessions_, name, &result_, &error_);
+    }
+    std::string path(const std::string &name) const { return folder_ + "/" + name + ".session"; }
     std::vector<weir_session_info> list()
     {
         weir_session_info *infos = nullptr;

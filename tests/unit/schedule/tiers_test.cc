@@ -28,7 +28,8 @@ class Tiers : public support::SmallMemory {
   protected:
     Tiers() : SmallMemory("service-tiers") { writes_fail = reads_fail = false; }
     /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and no disk. */
-    void start(const std::string &model, int64_t in_memory, int64_t on_disk = 0, const std::string &more = "kv.tiers.hot=1",
+    void start(const std::string &model, int64_t in_memory, int64_t on_disk = 0,
+               const std::string              &more = "kv.tiers.hot=1",
                const std::vector<std::string> &policy = {})
     {
         stop();
@@ -38,7 +39,8 @@ class Tiers : public support::SmallMemory {
         if (in_memory > 0) {
             settings.push_back("memory.disk=16MiB");
             measure_block(settings);
-            settings.back() = "memory.disk=" + std::to_string(on_disk * block_ * (more[0] == 's' ? 2 : 1)) + "B";
+            settings.back() =
+                "memory.disk=" + std::to_string(on_disk * block_ * (more[0] == 's' ? 2 : 1)) + "B";
             configure_least(settings, "memory.host", in_memory);
         } else {
             configure(settings);
@@ -46,12 +48,14 @@ class Tiers : public support::SmallMemory {
         open_configured();
         store_ = weir_engine_store(engine_);
         if (in_memory == 0) return;
-        EXPECT_EQ(weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_open, (size_t)(in_memory * block_));
+        EXPECT_EQ(weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_open,
+                  (size_t)(in_memory * block_));
         EXPECT_EQ(weir_engine_plan_of(engine_)->kv_disk, (size_t)(on_disk * block_));
         const weir_spill_io io = { faulty_write, faulty_read };
         weir_spill_set_io(weir_kv_store_spill(store_), &io);
     }
-    std::vector<int32_t> run(const std::vector<int32_t> &ids, int max_tokens = 12, weir_status want = WEIR_OK)
+    std::vector<int32_t> run(const std::vector<int32_t> &ids, int max_tokens = 12,
+                             weir_status want = WEIR_OK)
     {
         Call call(ids, max_tokens);
         call.request.cache_prompt = true;
@@ -82,7 +86,8 @@ TEST_F(Tiers, ATextLargerThanMemoryIsAnswered)
         EXPECT_GT(all.kv_bytes_read, all.kv_bytes_out);
         EXPECT_EQ(all.preemptions, 0);
         EXPECT_EQ(run(text, 40), want) << model;
-        EXPECT_EQ(usage_.n_cached, 1899) << "a kept text on disk is continued there: " << usage_.reuse;
+        EXPECT_EQ(usage_.n_cached, 1899)
+            << "a kept text on disk is continued there: " << usage_.reuse;
         expect_within();
     }
 }
@@ -146,7 +151,8 @@ TEST_F(Tiers, AReadErrorFailsOneText)
         first.wait();
         second.wait();
         EXPECT_EQ(first.status, WEIR_EIO);
-        EXPECT_NE(first.message.find("cannot read KV pages back"), std::string::npos) << first.message;
+        EXPECT_NE(first.message.find("cannot read KV pages back"), std::string::npos)
+            << first.message;
         EXPECT_EQ(second.status, WEIR_OK) << second.message;
         EXPECT_EQ(second.tokens[0], want_small);
         first.release();
@@ -164,7 +170,9 @@ TEST_F(Tiers, AReadErrorFailsOneText)
 /* A conversation larger than memory goes to a file and comes back, to an engine with a disk or without one. */
 TEST_F(Tiers, SessionsLargerThanMemory)
 {
-    const std::string sessions = ::testing::TempDir() + "/tier-sessions." + std::to_string(getpid()), dir = "sessions.dir=" + sessions;
+    const std::string sessions =
+                          ::testing::TempDir() + "/tier-sessions." + std::to_string(getpid()),
+                      dir = "sessions.dir=" + sessions;
     for (const char *const model : { "tq", "qwen3" }) {
         std::filesystem::remove_all(sessions);
         auto text = prompt(1, 1800);
@@ -178,24 +186,31 @@ TEST_F(Tiers, SessionsLargerThanMemory)
         EXPECT_EQ(run(text, 20), answer);
         weir_session_result     result;
         const weir_session_wish wish = { "large", nullptr, text.data(), (int32_t)text.size() };
-        ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_),
+                  WEIR_OK)
+            << error_.text;
         EXPECT_GT(stats().kv_disk_pages_used, 0);
         EXPECT_EQ(run(more, 20), want);
         stop();
         start(model, 14, 75, dir);
         for (int i = 0; i < 2; i++) (void)run(prompt(40 + i, 700)); /* memory is taken */
-        ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_), WEIR_OK) << model << ": " << error_.text;
+        ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_),
+                  WEIR_OK)
+            << model << ": " << error_.text;
         EXPECT_GE(result.n_tokens, 1790);
         EXPECT_EQ(run(more, 20), want);
         EXPECT_GE(usage_.n_cached, 1790) << usage_.reuse;
         reads_fail = true;
-        EXPECT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_EIO);
+        EXPECT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_),
+                  WEIR_EIO);
         EXPECT_NE(strstr(error_.text, "cannot read KV pages back"), nullptr) << error_.text;
         reads_fail = false;
         EXPECT_EQ(pages_used_when_idle(), 0);
         expect_within();
         start(model, 0, 0, dir);
-        ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "large", &result, &error_),
+                  WEIR_OK)
+            << error_.text;
         EXPECT_EQ(run(more, 20), want) << "the file is the same with a disk and without";
     }
     std::filesystem::remove_all(sessions);
@@ -221,7 +236,9 @@ TEST_F(Tiers, BlocksComeBack)
 /* A text is written to a file while others push its blocks to the disk and take them up again. */
 TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
 {
-    const std::string sessions = ::testing::TempDir() + "/moving-sessions." + std::to_string(getpid()), dir = "sessions.dir=" + sessions;
+    const std::string sessions =
+                          ::testing::TempDir() + "/moving-sessions." + std::to_string(getpid()),
+                      dir = "sessions.dir=" + sessions;
     std::filesystem::remove_all(sessions);
     start("qwen3", 14, 75, dir);
     const auto        kept = prompt(1, 600), one = prompt(2, 1200), two = prompt(3, 1500);
@@ -232,7 +249,10 @@ TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
         weir_error              error = {};
         weir_session_result     result;
         const weir_session_wish wish = { "moving", nullptr, kept.data(), (int32_t)kept.size() };
-        do EXPECT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error), WEIR_OK) << error.text;
+        do
+            EXPECT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error),
+                            WEIR_OK)
+                << error.text;
         while (!is_over);
     });
     const auto        want_two = run(two, 20);
@@ -245,7 +265,9 @@ TEST_F(Tiers, SessionsAreSavedWhileBlocksMove)
     saver.join();
     start("qwen3", 0, 0, dir);
     weir_session_result result;
-    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "moving", &result, &error_), WEIR_OK) << error_.text;
+    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "moving", &result, &error_),
+              WEIR_OK)
+        << error_.text;
     EXPECT_EQ(run(kept, 20), want);
     EXPECT_EQ(usage_.n_cached, 599) << usage_.reuse;
     stop();
@@ -257,7 +279,9 @@ TEST_F(Tiers, PoliciesSeePromptsLargerThanMemory)
 {
     const std::pair<const char *, std::vector<std::string>> cases[] = {
         { "qwen3", { "kv.policy.name=h2o", "kv.policy.budget=200", "kv.policy.options=every=16" } },
-        { "tq", { "kv.policy.name=scissorhands", "kv.policy.budget=200", "kv.policy.options=recent=16,every=16,history=64" } },
+        { "tq",
+          { "kv.policy.name=scissorhands", "kv.policy.budget=200",
+            "kv.policy.options=recent=16,every=16,history=64" } },
     };
     for (const auto &[model, policy] : cases) {
         const auto text = prompt(1, 1900);
@@ -275,10 +299,12 @@ TEST_F(Tiers, PoliciesSeePromptsLargerThanMemory)
         EXPECT_EQ(stats().preemptions, 0);
         reads_fail = true;
         Call large(prompt(2, 1900), 40), small(prompt(3, 300), 60);
-        for (Call *const call : { &large, &small }) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        for (Call *const call : { &large, &small })
+            ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         for (Call *const call : { &large, &small }) call->wait();
         EXPECT_EQ(large.status, WEIR_EIO);
-        EXPECT_NE(large.message.find("cannot read KV pages back"), std::string::npos) << large.message;
+        EXPECT_NE(large.message.find("cannot read KV pages back"), std::string::npos)
+            << large.message;
         EXPECT_EQ(small.status, WEIR_OK) << small.message;
         large.release();
         small.release();
@@ -303,7 +329,8 @@ TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
         EXPECT_EQ(stats().preemptions, 0) << "nobody ran beside it";
         Call large(prompt(1, 1900), 40), small(prompt(2, 300), 60);
         small.request.policy = &full;
-        for (Call *const call : { &large, &small }) ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
+        for (Call *const call : { &large, &small })
+            ASSERT_EQ(call->submit(service_, &error_), WEIR_OK) << error_.text;
         for (Call *const call : { &large, &small }) call->wait();
         EXPECT_EQ(large.status, WEIR_EFULL);
         EXPECT_EQ(small.status, WEIR_OK) << small.message;
@@ -345,7 +372,8 @@ TEST_F(Tiers, TheOldestGetsOn)
             }
             return Call::on_event(&turn->first, event);
         }
-    } turn = { Call(prompt(1, 100), 12), Call(prompt(2, 1500), 20), Call(prompt(3, 1900), 20), service_, false };
+    } turn = { Call(prompt(1, 100), 12), Call(prompt(2, 1500), 20), Call(prompt(3, 1900), 20),
+               service_, false };
     ask(&turn.first, nullptr, 0, 1);
     ask(&turn.older, &at_end, 560, 1);
     ask(&turn.younger, &in_prompt, 400, 2); /* its client has nothing that runs: it is first */

@@ -16,7 +16,10 @@ using support::Call;
 struct Answer {
     std::vector<int32_t> tokens;
     std::vector<float>   logprobs;
-    bool                 operator==(const Answer &other) const { return tokens == other.tokens && logprobs == other.logprobs; }
+    bool                 operator==(const Answer &other) const
+    {
+        return tokens == other.tokens && logprobs == other.logprobs;
+    }
 };
 
 struct Method {
@@ -24,7 +27,10 @@ struct Method {
     int         budget;
     std::string setting(const char *key) const
     {
-        return std::string("kv.policy.") + key + "=" + (key[0] == 'n' ? name : key[0] == 'o' ? options : std::to_string(budget));
+        return std::string("kv.policy.") + key + "=" +
+               (key[0] == 'n'   ? name
+                : key[0] == 'o' ? options
+                                : std::to_string(budget));
     }
 };
 
@@ -57,9 +63,11 @@ inline const std::vector<std::string> stores[] = {
     { "kv.format=int8", "memory.disk=8MiB" },
 };
 
-inline std::vector<std::string> settings_of(const Method &method, const std::vector<std::string> &more)
+inline std::vector<std::string> settings_of(const Method                   &method,
+                                            const std::vector<std::string> &more)
 {
-    std::vector<std::string> all = { method.setting("name"), method.setting("budget"), method.setting("options") };
+    std::vector<std::string> all = { method.setting("name"), method.setting("budget"),
+                                     method.setting("options") };
     all.insert(all.end(), more.begin(), more.end());
     return all;
 }
@@ -72,17 +80,21 @@ class Uninterrupted {
         static weir_config config;
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "tests/golden/models/%s", model);
-        for (const char *const one :
-             { "kernels.activations=f32", "kernels.threads=1", "batch.chunk=64", "kv.reuse=off", "model.context=512" })
+        for (const char *const one : { "kernels.activations=f32", "kernels.threads=1",
+                                       "batch.chunk=64", "kv.reuse=off", "model.context=512" })
             EXPECT_EQ(weir_config_set(&config, one, &error_), WEIR_OK) << error_.text;
-        for (const std::string &one : settings) EXPECT_EQ(weir_config_set(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
+        for (const std::string &one : settings)
+            EXPECT_EQ(weir_config_set(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { &config, false, false, nullptr, nullptr };
         EXPECT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
-        EXPECT_EQ(weir_sequence_open(&sequence_, weir_engine_store(engine_), weir_engine_ledger(engine_),
-                                     weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),
-                  WEIR_OK);
+        EXPECT_EQ(
+            weir_sequence_open(&sequence_, weir_engine_store(engine_), weir_engine_ledger(engine_),
+                               weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),
+            WEIR_OK);
         const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
-        n_valid_ = weir_engine_tokenizer(engine_) != nullptr ? weir_tokenizer_size(weir_engine_tokenizer(engine_)) : n_vocab;
+        n_valid_ = weir_engine_tokenizer(engine_) != nullptr
+                       ? weir_tokenizer_size(weir_engine_tokenizer(engine_))
+                       : n_vocab;
         EXPECT_EQ(weir_sampler_scratch_open(&scratch_, n_vocab), WEIR_OK);
     }
     ~Uninterrupted()
@@ -97,7 +109,9 @@ class Uninterrupted {
         const auto n_prompt = (int32_t)prompt.size();
         Answer     answer;
         if (keeping_ == nullptr) {
-            EXPECT_EQ(weir_engine_keep(engine_, &keeping_, nullptr, 1, 512, 511, 64, &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(weir_engine_keep(engine_, &keeping_, nullptr, 1, 512, 511, 64, &error_),
+                      WEIR_OK)
+                << error_.text;
             sequence_.keeping = weir_keeping_begin(keeping_, 0, n_prompt, n_pinned);
         } else {
             EXPECT_TRUE(weir_keeping_turn(sequence_.keeping, sequence_.n_computed, n_prompt));
@@ -105,7 +119,9 @@ class Uninterrupted {
         memcpy(sequence_.tokens, prompt.data(), prompt.size() * sizeof prompt[0]);
         sequence_.n_tokens = n_prompt;
         const float *row = nullptr;
-        while (sequence_.n_computed < n_prompt) row = step(std::min((sequence_.n_computed / 64 + 1) * 64, n_prompt) - sequence_.n_computed);
+        while (sequence_.n_computed < n_prompt)
+            row = step(std::min((sequence_.n_computed / 64 + 1) * 64, n_prompt) -
+                       sequence_.n_computed);
         for (int i = 0; i < max_tokens; i++) {
             const auto   token = (int32_t)(std::max_element(row, row + n_valid_) - row);
             weir_logprob chosen;
@@ -127,10 +143,14 @@ class Uninterrupted {
         work.sequence = &sequence_;
         work.n_rows = n;
         work.wanted = WEIR_LOGITS_LAST;
-        EXPECT_EQ(weir_runner_step(weir_engine_runner(engine_), &work, 1, &logits, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_runner_step(weir_engine_runner(engine_), &work, 1, &logits, &error_),
+                  WEIR_OK)
+            << error_.text;
         const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
         row_.assign(logits, logits + n_vocab);
-        EXPECT_EQ(weir_runner_evict(weir_engine_runner(engine_), &sequence_, nullptr, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_runner_evict(weir_engine_runner(engine_), &sequence_, nullptr, &error_),
+                  WEIR_OK)
+            << error_.text;
         return row_.data();
     }
     weir_engine          *engine_ = nullptr;
@@ -145,8 +165,8 @@ class Uninterrupted {
 class Turns : public support::Folder {
   protected:
     Turns() : Folder("turns", 512) {}
-    void start(const char *model, const Method &method, const std::vector<std::string> &more = {}, int slots = 2,
-               const char *memory = nullptr)
+    void start(const char *model, const Method &method, const std::vector<std::string> &more = {},
+               int slots = 2, const char *memory = nullptr)
     {
         const auto                all = settings_of(method, more);
         std::vector<const char *> texts = {
@@ -155,7 +175,8 @@ class Turns : public support::Folder {
         for (const std::string &one : all) texts.push_back(one.c_str());
         open(model, slots, memory, 512, 32, texts);
     }
-    void start_with_sessions(const char *model, const Method &method, std::vector<std::string> more = {})
+    void start_with_sessions(const char *model, const Method &method,
+                             std::vector<std::string> more = {})
     {
         more.push_back(setting_);
         start(model, method, more);
@@ -172,7 +193,8 @@ class Turns : public support::Folder {
         call->request.session = session_;
         call->request.sampling.temperature = 0;
         weir_status status = call->submit(service_, &error_);
-        for (int i = 0; status == WEIR_ENOMEM && i < 500; i++) { /* what the one before holds goes back after its end */
+        for (int i = 0; status == WEIR_ENOMEM && i < 500;
+             i++) { /* what the one before holds goes back after its end */
             std::this_thread::sleep_for(std::chrono::milliseconds(10));
             status = call->submit(service_, &error_);
         }
@@ -186,9 +208,13 @@ class Turns : public support::Folder {
         usage_ = call->usage;
         return { call->tokens[0], call->logprobs[0] };
     }
-    Answer run(const std::vector<int32_t> &ids, int max_tokens = 24) { return end(begin(ids, max_tokens)); }
+    Answer run(const std::vector<int32_t> &ids, int max_tokens = 24)
+    {
+        return end(begin(ids, max_tokens));
+    }
     /* What the next turn's prompt begins with, and so many tokens more. */
-    std::vector<int32_t> next(const std::vector<int32_t> &prompt_before, const Answer &answer, int seed, int n) const
+    std::vector<int32_t> next(const std::vector<int32_t> &prompt_before, const Answer &answer,
+                              int seed, int n) const
     {
         auto ids = prompt_before;
         ids.insert(ids.end(), answer.tokens.begin(), answer.tokens.end());

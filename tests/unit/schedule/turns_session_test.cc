@@ -40,7 +40,8 @@ TEST_F(Turns, GoOnAfterARestart)
             EXPECT_EQ(answer, alone.turn(text, 24)) << what;
             EXPECT_EQ(usage_.n_cached, n_saved) << what << ": " << usage_.reuse;
             ASSERT_EQ(save("other", text), WEIR_OK) << what << ": " << error_.text;
-            EXPECT_EQ(result_.n_tokens, n_saved) << what << ": what was kept of these tokens is the turn before";
+            EXPECT_EQ(result_.n_tokens, n_saved)
+                << what << ": what was kept of these tokens is the turn before";
             EXPECT_EQ(pages_used_when_idle(), 0) << what;
             stop();
         }
@@ -52,12 +53,13 @@ TEST_F(Turns, GoOnAfterARestartInAnyFormatAndWithADisk)
     for (const auto &more : turns::stores) {
         for (const int method : { 0, 1, 11 }) {
             const std::string what = more[0] + " " + methods[method].name;
-            Uninterrupted     alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
+            Uninterrupted alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
             start_with_sessions("qwen3", methods[method], more);
             auto text = prompt(1, 150);
             auto answer = run(text);
             ASSERT_EQ(answer, alone.turn(text, 24)) << what;
-            ASSERT_EQ(save("talk", next(text, answer, 1, 0)), WEIR_OK) << what << ": " << error_.text;
+            ASSERT_EQ(save("talk", next(text, answer, 1, 0)), WEIR_OK)
+                << what << ": " << error_.text;
             stop();
             start_with_sessions("qwen3", methods[method], more);
             ASSERT_EQ(restore("talk"), WEIR_OK) << what << ": " << error_.text;
@@ -169,7 +171,9 @@ TEST_F(Turns, WrongFilesAreRefused)
         ASSERT_EQ(save("talk"), WEIR_OK) << error_.text;
         std::ifstream     in(path("talk"), std::ios::binary);
         const std::string good((std::istreambuf_iterator<char>(in)), {});
-        const auto        put = [&](const std::string &bytes) { std::ofstream(path("bad"), std::ios::binary) << bytes; };
+        const auto        put = [&](const std::string &bytes) {
+            std::ofstream(path("bad"), std::ios::binary) << bytes;
+        };
         EXPECT_EQ(good[8], 3);
         for (size_t n = 0; n < good.size(); n += 1 + good.size() / 40) {
             put(good.substr(0, n));

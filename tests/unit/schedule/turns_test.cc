@@ -47,7 +47,7 @@ TEST_F(Turns, GoOnInAnyFormatAndWithADisk)
     for (const auto &more : turns::stores) {
         for (const int method : { 0, 1, 7 }) {
             const std::string what = more[0] + " " + methods[method].name;
-            Uninterrupted     alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
+            Uninterrupted alone("qwen3", settings_of(methods[method], { more[0], more.back() }));
             start("qwen3", methods[method], more);
             auto text = prompt(1, 150);
             auto answer = run(text);
@@ -237,7 +237,8 @@ TEST_F(Turns, PreemptedTurnsAnswerAlike)
             calls[i]->wait();
             ASSERT_EQ(calls[i]->status, WEIR_OK) << calls[i]->message;
             if (calls[i]->usage.n_cached > 0) {
-                EXPECT_EQ((Answer{ calls[i]->tokens[0], calls[i]->logprobs[0] }), expected[i]) << big.name << " " << i;
+                EXPECT_EQ((Answer{ calls[i]->tokens[0], calls[i]->logprobs[0] }), expected[i])
+                    << big.name << " " << i;
             }
             n_cached += calls[i]->usage.n_cached > 0;
             calls[i]->release();

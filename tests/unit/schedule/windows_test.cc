@@ -42,15 +42,17 @@ struct Call {
 TEST(Windows, CountWithAllTheirRows)
 {
     const Folder folder;
-    Settings     settings = { "kernels.activations=f32", "model.context=512", "batch.max_sequences=1" };
-    Engine       engine;
+    Settings settings = { "kernels.activations=f32", "model.context=512", "batch.max_sequences=1" };
+    Engine   engine;
     support::write_windowed(folder, { "whole", "window" }, 40, &settings);
     ASSERT_EQ(engine.open(folder.path(), settings, true), WEIR_OK) << engine.text();
     weir_service *const service = weir_engine_service(engine.get());
     const auto          prompt = support::some_tokens(30, 12, engine.n_vocab());
     weir_policy_options policy;
-    ASSERT_EQ(weir_policy_options_default(&policy, "sinks", engine.error()), WEIR_OK) << engine.text();
-    ASSERT_EQ(weir_policy_options_set(&policy, "every=1", engine.error()), WEIR_OK) << engine.text();
+    ASSERT_EQ(weir_policy_options_default(&policy, "sinks", engine.error()), WEIR_OK)
+        << engine.text();
+    ASSERT_EQ(weir_policy_options_set(&policy, "every=1", engine.error()), WEIR_OK)
+        << engine.text();
     Call call;
     call.service = service;
     call.look_at = 190;
@@ -66,7 +68,8 @@ TEST(Windows, CountWithAllTheirRows)
     request.callback = Call::on_event;
     request.user = &call;
     weir_job *job = nullptr;
-    ASSERT_EQ(weir_service_submit(service, &job, &request, engine.error()), WEIR_OK) << engine.text();
+    ASSERT_EQ(weir_service_submit(service, &job, &request, engine.error()), WEIR_OK)
+        << engine.text();
     {
         std::unique_lock<std::mutex> hold(call.lock);
         call.changed.wait(hold, [&] { return call.done; });
@@ -75,7 +78,8 @@ TEST(Windows, CountWithAllTheirRows)
     EXPECT_EQ(call.status, WEIR_OK);
     EXPECT_LE(call.usage.n_rows, 49) << "of the layers that are the policy's";
     EXPECT_EQ(call.usage.n_rows + call.usage.n_evicted, 30 + 199);
-    EXPECT_GT(call.seen.kv_bytes, weir_service_kv_bytes(weir_service_info_of(service), 64)) << "more than the budget";
+    EXPECT_GT(call.seen.kv_bytes, weir_service_kv_bytes(weir_service_info_of(service), 64))
+        << "more than the budget";
     EXPECT_GE(call.seen.kv_claim, call.seen.kv_bytes);
 }
 
@@ -85,9 +89,12 @@ TEST(Windows, ThePlanHasRoomForThem)
     Engine engine;
     for (const bool has_window : { false, true }) {
         const Folder folder;
-        Settings     settings = { "memory.host=24MiB",    "model.context=262144", "batch.max_sequences=1", "batch.chunk=64",
-                                  "kv.policy.name=sinks", "kv.policy.budget=256", "kv.reuse=off",          "kv.policy.options=in_prompt=true" };
-        support::write_windowed(folder, { "whole", has_window ? "window" : "whole" }, 40, &settings);
+        Settings     settings = { "memory.host=24MiB",     "model.context=262144",
+                                  "batch.max_sequences=1", "batch.chunk=64",
+                                  "kv.policy.name=sinks",  "kv.policy.budget=256",
+                                  "kv.reuse=off",          "kv.policy.options=in_prompt=true" };
+        support::write_windowed(folder, { "whole", has_window ? "window" : "whole" }, 40,
+                                &settings);
         EXPECT_EQ(engine.plan(folder.path(), settings) == WEIR_OK, !has_window) << engine.text();
     }
     EXPECT_NE(std::string(engine.text()).find("memory.host"), std::string::npos) << engine.text();

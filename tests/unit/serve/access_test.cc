@@ -13,11 +13,14 @@ TEST(Access, ALoopbackServerHasLoopbackNamesAndListedOnes)
     access.is_loopback = true;
     access.hosts = "api.example.com , other";
     snprintf(access.own_host, sizeof access.own_host, "box");
-    for (const char *const host : { "localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:1", "127.9.9.9", "[::1]", "[::1]:80", "localhost.",
-                                    "api.example.com", "API.example.com:443", "other" })
+    for (const char *const host :
+         { "localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:1", "127.9.9.9", "[::1]",
+           "[::1]:80", "localhost.", "api.example.com", "API.example.com:443", "other" })
         EXPECT_TRUE(weir_access_host(&access, host)) << host;
-    for (const char *const host : { "", ":80", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "0x7f.1", "10.0.0.1",
-                                    "[::2]", "[::1", "::1", "[::1]x", "127.1", "localhost:", "localhost:x", "localhost:123456", "box", "example.com", "api", "," })
+    for (const char *const host :
+         { "", ":80", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "0x7f.1",
+           "10.0.0.1", "[::2]", "[::1", "::1", "[::1]x", "127.1", "localhost:", "localhost:x",
+           "localhost:123456", "box", "example.com", "api", "," })
         EXPECT_FALSE(weir_access_host(&access, host)) << host;
 }
 
@@ -39,8 +42,10 @@ TEST(Access, AnOriginIsTheHostItselfOrListed)
     EXPECT_TRUE(weir_origin_is_host("https://LOCALHOST:8080", "localhost:8080"));
     EXPECT_TRUE(weir_origin_is_host("http://localhost", "localhost:80"));
     EXPECT_TRUE(weir_origin_is_host("https://a:443", "a"));
-    for (const char *const origin : { "null", "", "file://", "localhost:8080", "http://localhost:80800", "http://localhost:808", "http://localhost",
-                                      "http://localhost:8080.evil.example", "ftp://localhost:8080", "http://evil.example", "http://" })
+    for (const char *const origin :
+         { "null", "", "file://", "localhost:8080", "http://localhost:80800",
+           "http://localhost:808", "http://localhost", "http://localhost:8080.evil.example",
+           "ftp://localhost:8080", "http://evil.example", "http://" })
         EXPECT_FALSE(weir_origin_is_host(origin, "localhost:8080")) << origin;
     weir_access access = {};
     EXPECT_FALSE(weir_access_origin(&access, "http://a"));
@@ -67,7 +72,8 @@ TEST(Access, ListsAreChecked)
     EXPECT_EQ(WEIR_ECONFIG, check("a:80", nullptr));
     EXPECT_NE(nullptr, strstr(error.text, "allowed_hosts: 'a:80'")) << error.text;
     EXPECT_EQ(WEIR_ECONFIG, check("http://a", nullptr));
-    for (const char *const bad : { "a", "http://", "http://a/", "ftp://a", "http://a b", "null" }) EXPECT_EQ(WEIR_ECONFIG, check(nullptr, bad)) << bad;
+    for (const char *const bad : { "a", "http://", "http://a/", "ftp://a", "http://a b", "null" })
+        EXPECT_EQ(WEIR_ECONFIG, check(nullptr, bad)) << bad;
     EXPECT_EQ(WEIR_ECONFIG, check(nullptr, "*")) << "without a key";
     ASSERT_EQ(WEIR_OK, weir_access_add(&access, "k", 1, &error));
     EXPECT_EQ(WEIR_OK, check(nullptr, "*"));
@@ -85,7 +91,8 @@ TEST(Access, AKeyIsABearerOrAnApiKey)
     EXPECT_EQ(0, weir_access_check(&access, nullptr, "one"));
     EXPECT_EQ(0, weir_access_check(&access, "bearer one", "wrong")) << "the bearer counts";
     EXPECT_EQ(-1, weir_access_check(&access, "Bearer wrong", "one"));
-    for (const char *const bad : { "Bearer on", "Bearer onex", "Bearer One", "Bearer  one", "Bearer one ", "one", "Bearer", "Bearer ", "Basic one", "" })
+    for (const char *const bad : { "Bearer on", "Bearer onex", "Bearer One", "Bearer  one",
+                                   "Bearer one ", "one", "Bearer", "Bearer ", "Basic one", "" })
         EXPECT_EQ(-1, weir_access_check(&access, bad, nullptr)) << bad;
     EXPECT_EQ(-1, weir_access_check(&access, nullptr, ""));
     EXPECT_EQ(-1, weir_access_check(&access, nullptr, nullptr));

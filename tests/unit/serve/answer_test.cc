@@ -16,7 +16,9 @@ class Answer : public testing::Test {
     void SetUp() override
     {
         weir_error error = {};
-        ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(&tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(
+                               &tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error))
+            << error.text;
         answer_.tokenizer = tokenizer_;
         answer_.stop.list = &stop_;
         answer_.think.state = WEIR_THINK_CONTENT;
@@ -34,7 +36,8 @@ class Answer : public testing::Test {
         weir_encode_options options = {};
         weir_error          error = {};
         options.parse_special = special;
-        EXPECT_EQ(WEIR_OK, weir_tokenizer_encode(tokenizer_, &ids, text.data(), text.size(), &options, &error));
+        EXPECT_EQ(WEIR_OK, weir_tokenizer_encode(tokenizer_, &ids, text.data(), text.size(),
+                                                 &options, &error));
         const std::vector<int32_t> result(ids.data, ids.data + ids.count);
         weir_ids_free(&ids);
         return result;
@@ -60,10 +63,15 @@ class Answer : public testing::Test {
             if (!push(id)) break;
     }
 
-    std::string content() const { return std::string(answer_.content.data != nullptr ? answer_.content.data : "", answer_.content.size); }
+    std::string content() const
+    {
+        return std::string(answer_.content.data != nullptr ? answer_.content.data : "",
+                           answer_.content.size);
+    }
     std::string reasoning() const
     {
-        return std::string(answer_.reasoning.data != nullptr ? answer_.reasoning.data : "", answer_.reasoning.size);
+        return std::string(answer_.reasoning.data != nullptr ? answer_.reasoning.data : "",
+                           answer_.reasoning.size);
     }
 
     weir_tokenizer *tokenizer_ = nullptr;
@@ -73,10 +81,12 @@ class Answer : public testing::Test {
 
 TEST_F(Answer, CharactersAreNeverCut)
 {
-    const std::string text = "caf\xc3\xa9 \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb \xe4\xbd\xa0";
+    const std::string text =
+        "caf\xc3\xa9 \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb \xe4\xbd\xa0";
     for (const int32_t id : encode(text)) {
         push(id);
-        json_t *const valid = json_stringn(answer_.content.data, answer_.content.size); /* refuses ill-formed UTF-8 */
+        json_t *const valid =
+            json_stringn(answer_.content.data, answer_.content.size); /* refuses ill-formed UTF-8 */
         EXPECT_NE(nullptr, valid);
         json_decref(valid);
     }
@@ -119,8 +129,10 @@ TEST_F(Answer, ControlTokensHaveNoText)
 TEST_F(Answer, ReasoningAndToolCalls)
 {
     answer_.think.state = WEIR_THINK_INSIDE;
-    answer_.tools = static_cast<weir_tool_parser *>(weir_memory_take_zero(1, sizeof *answer_.tools));
-    push_all("hm\n</think>\n\nWait. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>");
+    answer_.tools =
+        static_cast<weir_tool_parser *>(weir_memory_take_zero(1, sizeof *answer_.tools));
+    push_all("hm\n</think>\n\nWait. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+             "1}}\n</tool_call>");
     ASSERT_EQ(WEIR_OK, weir_answer_finish(&answer_, WEIR_FINISH_STOP));
     EXPECT_EQ("hm\n", reasoning());
     EXPECT_EQ("Wait. ", content());
@@ -159,10 +171,12 @@ TEST_F(Answer, ScoresOfChat)
     ASSERT_EQ(static_cast<size_t>(answer_.n_tokens), json_array_size(list));
     std::string bytes;
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *const token = json_array_get(list, i), *const raw = json_object_get(token, "bytes");
+        const json_t *const token = json_array_get(list, i), *const raw =
+                                                                 json_object_get(token, "bytes");
         EXPECT_DOUBLE_EQ(-0.5, json_number_value(json_object_get(token, "logprob")));
         EXPECT_EQ(2u, json_array_size(json_object_get(token, "top_logprobs")));
-        for (size_t k = 0; k < json_array_size(raw); k++) bytes += static_cast<char>(json_integer_value(json_array_get(raw, k)));
+        for (size_t k = 0; k < json_array_size(raw); k++)
+            bytes += static_cast<char>(json_integer_value(json_array_get(raw, k)));
     }
     EXPECT_EQ(text, bytes);
     json_decref(list);
@@ -190,7 +204,8 @@ TEST_F(Answer, ScoresOfCompletions)
     EXPECT_TRUE(json_is_null(json_array_get(json_object_get(object, "top_logprobs"), 0)));
     const json_t *const offsets = json_object_get(object, "text_offset");
     EXPECT_EQ(0, json_integer_value(json_array_get(offsets, 1)));
-    EXPECT_EQ(2, json_integer_value(json_array_get(offsets, n - 1))) << "code points, not bytes, before \" c\"";
+    EXPECT_EQ(2, json_integer_value(json_array_get(offsets, n - 1)))
+        << "code points, not bytes, before \" c\"";
     json_decref(object);
     weir_scores_free(&prompt);
 }

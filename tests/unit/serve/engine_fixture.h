@@ -21,7 +21,8 @@ class EngineServer : public testing::Test {
         weir_error         error = {};
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "%s", model_.c_str());
-        for (const char *const setting : settings) ASSERT_EQ(weir_config_set(&config, setting, &error), WEIR_OK) << error.text;
+        for (const char *const setting : settings)
+            ASSERT_EQ(weir_config_set(&config, setting, &error), WEIR_OK) << error.text;
         const weir_engine_options options = { &config, true, true, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error), WEIR_OK) << error.text;
         weir_server_options server = {};
@@ -47,18 +48,21 @@ class EngineServer : public testing::Test {
         engine_ = nullptr;
     }
     void        TearDown() override { stop(); }
-    std::string request(const std::string &method, const std::string &path, const std::string &body, int key = 0) const
+    std::string request(const std::string &method, const std::string &path, const std::string &body,
+                        int key = 0) const
     {
         std::string more = "Content-Length: " + std::to_string(body.size()) + "\r\n";
         if (with_keys_) more += "Authorization: Bearer " + std::string(keys[key]) + "\r\n";
         return http::request(weir_server_port(server_), method, path, more, body);
     }
-    json_t *ask_json(const std::string &method, const std::string &path, const std::string &body, int key = 0) const
+    json_t *ask_json(const std::string &method, const std::string &path, const std::string &body,
+                     int key = 0) const
     {
         const std::string text = request(method, path, body, key);
         const size_t      begin = text.find("\r\n\r\n");
         EXPECT_EQ(0u, text.find("HTTP/1.1 200")) << text;
-        json_t *const root = begin != std::string::npos ? json_loads(text.c_str() + begin, 0, nullptr) : nullptr;
+        json_t *const root =
+            begin != std::string::npos ? json_loads(text.c_str() + begin, 0, nullptr) : nullptr;
         EXPECT_NE(root, nullptr) << text;
         return root;
     }

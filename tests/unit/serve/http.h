@@ -48,21 +48,26 @@ inline std::string read_pipe(int fd)
 }
 
 /* Sends a request on a connection of its own, which the reply comes on. */
-inline int begin(int port, const std::string &method, const std::string &path, const std::string &more, const std::string &body)
+inline int begin(int port, const std::string &method, const std::string &path,
+                 const std::string &more, const std::string &body)
 {
     const int         fd = connect_to(port);
     const std::string type = body.empty() ? "" : "Content-Type: application/json\r\n";
-    const std::string text = method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + type + more + "\r\n" + body;
+    const std::string text = method + " " + path +
+                             " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + type + more +
+                             "\r\n" + body;
     EXPECT_EQ(static_cast<ssize_t>(text.size()), send(fd, text.data(), text.size(), MSG_NOSIGNAL));
     return fd;
 }
 
 inline int post(int port, const std::string &path, const std::string &body)
 {
-    return begin(port, "POST", path, "Content-Length: " + std::to_string(body.size()) + "\r\n", body);
+    return begin(port, "POST", path, "Content-Length: " + std::to_string(body.size()) + "\r\n",
+                 body);
 }
 
-inline std::string request(int port, const std::string &method, const std::string &path, const std::string &more, const std::string &body)
+inline std::string request(int port, const std::string &method, const std::string &path,
+                           const std::string &more, const std::string &body)
 {
     const int         fd = begin(port, method, path, more, body);
     const std::string text = read_text(fd);

@@ -36,8 +36,9 @@ Result read(const std::string &text, size_t step = 1 << 20, size_t limit = 4096)
 
 TEST(HttpHead, TakesARequestInAnyPieces)
 {
-    const std::string text = "POST /v1/x?a=b HTTP/1.1\r\nHost: localhost:80\r\ncontent-TYPE:application/json \t\r\n"
-                             "Content-Length: 17\r\nX-Other: \xc3\xa4\r\nConnection: foo, Close\r\n\r\nbody";
+    const std::string text =
+        "POST /v1/x?a=b HTTP/1.1\r\nHost: localhost:80\r\ncontent-TYPE:application/json \t\r\n"
+        "Content-Length: 17\r\nX-Other: \xc3\xa4\r\nConnection: foo, Close\r\n\r\nbody";
     for (const size_t step : { size_t{ 1 }, size_t{ 2 }, size_t{ 3 }, size_t{ 7 }, text.size() }) {
         const Result r = read(text, step);
         ASSERT_EQ(WEIR_HTTP_DONE, r.progress) << step << r.problem.text;
@@ -61,9 +62,13 @@ TEST(HttpHead, KnowsVersionsAndLengths)
     EXPECT_EQ(WEIR_HTTP_DONE, old.progress) << "no Host is needed";
     EXPECT_FALSE(old.head.keep_alive);
     EXPECT_EQ(-1, old.head.length);
-    EXPECT_TRUE(read("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n").head.chunked);
-    EXPECT_EQ(WEIR_HTTP_DONE, read("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").progress) << "one empty line before it";
-    EXPECT_EQ(999999999999999999, read("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999999999999\r\n\r\n").head.length);
+    EXPECT_TRUE(
+        read("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n").head.chunked);
+    EXPECT_EQ(WEIR_HTTP_DONE, read("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").progress)
+        << "one empty line before it";
+    EXPECT_EQ(999999999999999999,
+              read("GET / HTTP/1.1\r\nHost: a\r\nContent-Length: 999999999999999999\r\n\r\n")
+                  .head.length);
 }
 
 TEST(HttpHead, RefusesWhatIsNoRequest)

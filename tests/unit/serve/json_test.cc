@@ -56,7 +56,8 @@ TEST(JsonOut, PlacesCommas)
 
 TEST(JsonOut, EscapesAndReplaces)
 {
-    EXPECT_EQ("\"a\\\"\\\\\\n\\r\\t\\u0000\\u001f/\x7f\"", quoted(std::string("a\"\\\n\r\t\0\x1f/\x7f", 10)));
+    EXPECT_EQ("\"a\\\"\\\\\\n\\r\\t\\u0000\\u001f/\x7f\"",
+              quoted(std::string("a\"\\\n\r\t\0\x1f/\x7f", 10)));
     EXPECT_EQ("\"caf\xc3\xa9 \xf0\x9f\x98\x80\"", quoted("caf\xc3\xa9 \xf0\x9f\x98\x80"));
     EXPECT_EQ("\"\xef\xbf\xbd\"", quoted("\xff"));
     EXPECT_EQ("\"a\xef\xbf\xbd\"", quoted("a\xc3")) << "cut at the end";
@@ -66,7 +67,8 @@ TEST(JsonOut, EscapesAndReplaces)
 
 TEST(JsonOut, NumbersThatJsonCannotSay)
 {
-    for (const double x : { static_cast<double>(INFINITY), -static_cast<double>(INFINITY), static_cast<double>(NAN) }) {
+    for (const double x : { static_cast<double>(INFINITY), -static_cast<double>(INFINITY),
+                            static_cast<double>(NAN) }) {
         weir_buffer   buffer = {};
         weir_json_out out = {};
         out.buffer = &buffer;
@@ -92,13 +94,17 @@ TEST(Errors, Object)
     weir_buffer    buffer = {};
     EXPECT_EQ(WEIR_EINVAL, weir_api_bad(&error, "n", "n is %d", 0));
     ASSERT_EQ(WEIR_OK, weir_api_error_write(&buffer, &error));
-    EXPECT_EQ(R"({"error":{"message":"n is 0","type":"invalid_request_error","param":"n","code":null}})", take(&buffer));
+    EXPECT_EQ(
+        R"({"error":{"message":"n is 0","type":"invalid_request_error","param":"n","code":null}})",
+        take(&buffer));
 
     EXPECT_EQ(WEIR_EINVAL, weir_api_too_long(&error, "prompt", 5000, 4096));
     ASSERT_EQ(WEIR_OK, weir_api_error_write(&buffer, &error));
     const std::string text = take(&buffer);
     EXPECT_NE(std::string::npos, text.find("exceeds the available context size"));
-    EXPECT_NE(std::string::npos, text.find("\"code\":\"context_length_exceeded\",\"n_prompt_tokens\":5000,\"n_ctx\":4096"));
+    EXPECT_NE(
+        std::string::npos,
+        text.find("\"code\":\"context_length_exceeded\",\"n_prompt_tokens\":5000,\"n_ctx\":4096"));
 
     EXPECT_EQ(WEIR_EINVAL, weir_api_fail(&error, 429, "queue_full", nullptr, "full"));
     EXPECT_GT(error.retry_after, 0);
@@ -130,8 +136,10 @@ TEST(JsonIn, AcceptsObjects)
     EXPECT_TRUE(reads("{}"));
     EXPECT_TRUE(reads(" {\"a\":[1,-0,2.5e3,true,null,\"\\u0000\\ud83d\\ude00\"]} "));
     EXPECT_TRUE(reads("{\"a\":" + std::string(63, '[') + std::string(63, ']') + "}"));
-    EXPECT_TRUE(reads("{\"a\":\"" + std::string(5000, '[') + "\"}")) << "brackets in a string are no depth";
-    EXPECT_TRUE(reads("{\"a\":\"\\\"" + std::string(5000, '[') + "\"}")) << "an escaped quote ends no string";
+    EXPECT_TRUE(reads("{\"a\":\"" + std::string(5000, '[') + "\"}"))
+        << "brackets in a string are no depth";
+    EXPECT_TRUE(reads("{\"a\":\"\\\"" + std::string(5000, '[') + "\"}"))
+        << "an escaped quote ends no string";
 }
 
 TEST(JsonIn, Refuses)

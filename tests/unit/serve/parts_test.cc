@@ -31,15 +31,19 @@ std::string exposition(const weir_metrics &metrics, const char *model, bool vllm
     return text;
 }
 
-bool has_line(const std::string &text, const std::string &line) { return ("\n" + text).find("\n" + line + "\n") != std::string::npos; }
+bool has_line(const std::string &text, const std::string &line)
+{
+    return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
 
 TEST(Metrics, EveryLineIsWellFormed)
 {
-    const std::regex   comment("# (HELP [a-z0-9_:]+ .+|TYPE [a-z0-9_:]+ (counter|gauge|histogram))");
-    const std::regex   sample("[a-z0-9_:]+\\{([a-z_]+=\"([^\"\\\\]|\\\\.)*\",?)*\\} [-+0-9.e]+");
-    weir_metrics       metrics = {};
+    const std::regex comment("# (HELP [a-z0-9_:]+ .+|TYPE [a-z0-9_:]+ (counter|gauge|histogram))");
+    const std::regex sample("[a-z0-9_:]+\\{([a-z_]+=\"([^\"\\\\]|\\\\.)*\",?)*\\} [-+0-9.e]+");
+    weir_metrics     metrics = {};
     std::istringstream lines(exposition(metrics, "a\"b\\c", true));
-    for (std::string line; std::getline(lines, line);) EXPECT_TRUE(std::regex_match(line, line[0] == '#' ? comment : sample)) << line;
+    for (std::string line; std::getline(lines, line);)
+        EXPECT_TRUE(std::regex_match(line, line[0] == '#' ? comment : sample)) << line;
 }
 
 TEST(Metrics, CountersAndGauges)
@@ -55,26 +59,36 @@ TEST(Metrics, CountersAndGauges)
     EXPECT_TRUE(has_line(text, "weir:kv_cache_usage_perc{model_name=\"m\"} 0.5"));
     EXPECT_TRUE(has_line(text, "weir:memory_cap_bytes{model_name=\"m\",tier=\"host\"} 1000"));
     EXPECT_TRUE(has_line(text, "weir:memory_used_bytes{model_name=\"m\",tier=\"host\"} 300"));
-    EXPECT_TRUE(has_line(text, "weir:memory_account_bytes{model_name=\"m\",tier=\"host\",account=\"http\"} 300"));
+    EXPECT_TRUE(has_line(
+        text, "weir:memory_account_bytes{model_name=\"m\",tier=\"host\",account=\"http\"} 300"));
     EXPECT_TRUE(has_line(text, "weir:num_requests_running{model_name=\"m\"} 2"));
-    EXPECT_TRUE(has_line(text, "weir:request_success_total{model_name=\"m\",finished_reason=\"length\"} 1"));
+    EXPECT_TRUE(has_line(
+        text, "weir:request_success_total{model_name=\"m\",finished_reason=\"length\"} 1"));
     EXPECT_EQ(std::string::npos, text.find("vllm:"));
-    EXPECT_TRUE(has_line(exposition(metrics, "m", true), "vllm:prompt_tokens_total{model_name=\"m\"} 12"));
+    EXPECT_TRUE(
+        has_line(exposition(metrics, "m", true), "vllm:prompt_tokens_total{model_name=\"m\"} 12"));
 }
 
 TEST(Metrics, HistogramsAreCumulative)
 {
     weir_metrics metrics = {};
-    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN, 1000000);     /* 1 ms: the bound itself belongs below */
+    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN,
+                         1000000);     /* 1 ms: the bound itself belongs below */
     weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN, 40000000);    /* 40 ms */
-    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN, 1000000000000); /* above all bounds */
+    weir_metrics_observe(&metrics, WEIR_HISTOGRAM_FIRST_TOKEN,
+                         1000000000000); /* above all bounds */
     weir_metrics_observe(&metrics, WEIR_HISTOGRAM_PROMPT_TOKENS, 100);
     const std::string text = exposition(metrics, "m", false);
-    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.001\"} 1"));
-    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.03\"} 1"));
-    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.05\"} 2"));
-    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"300\"} 2"));
-    EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 3"));
+    EXPECT_TRUE(
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.001\"} 1"));
+    EXPECT_TRUE(
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.03\"} 1"));
+    EXPECT_TRUE(
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"0.05\"} 2"));
+    EXPECT_TRUE(
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"300\"} 2"));
+    EXPECT_TRUE(
+        has_line(text, "weir:time_to_first_token_seconds_bucket{model_name=\"m\",le=\"+Inf\"} 3"));
     EXPECT_TRUE(has_line(text, "weir:time_to_first_token_seconds_count{model_name=\"m\"} 3"));
     EXPECT_TRUE(has_line(text, "weir:request_prompt_tokens_sum{model_name=\"m\"} 100"));
 }
@@ -115,12 +129,16 @@ TEST(Errors, NameNoFolderOfTheServer)
 
 TEST(Access, Sha256OfTheStandard)
 {
-    EXPECT_EQ("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", hex(weir_sha256_of("", 0)));
-    EXPECT_EQ("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", hex(weir_sha256_of("abc", 3)));
+    EXPECT_EQ("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+              hex(weir_sha256_of("", 0)));
+    EXPECT_EQ("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+              hex(weir_sha256_of("abc", 3)));
     const char *const two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
-    EXPECT_EQ("248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1", hex(weir_sha256_of(two_blocks, 56)));
+    EXPECT_EQ("248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
+              hex(weir_sha256_of(two_blocks, 56)));
     const std::string million(1000000, 'a');
-    EXPECT_EQ("cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0", hex(weir_sha256_of(million.data(), million.size())));
+    EXPECT_EQ("cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
+              hex(weir_sha256_of(million.data(), million.size())));
 }
 
 struct Parsed {
@@ -135,11 +153,13 @@ Parsed parse(const std::string &text, size_t n, const char *tools_text = "[]")
     weir_buffer      content = {};
     parser.tools = tools;
     for (size_t i = 0; i < text.size(); i += n)
-        EXPECT_EQ(WEIR_OK, weir_tool_push(&parser, &content, text.data() + i, std::min(n, text.size() - i)));
+        EXPECT_EQ(WEIR_OK,
+                  weir_tool_push(&parser, &content, text.data() + i, std::min(n, text.size() - i)));
     EXPECT_EQ(WEIR_OK, weir_tool_finish(&parser, &content));
     Parsed result;
     result.content.assign(content.data != nullptr ? content.data : "", content.size);
-    for (size_t i = 0; i < parser.n_calls; i++) result.calls.emplace_back(parser.call[i].name, parser.call[i].arguments);
+    for (size_t i = 0; i < parser.n_calls; i++)
+        result.calls.emplace_back(parser.call[i].name, parser.call[i].arguments);
     weir_tool_parser_free(&parser);
     weir_buffer_free(&content);
     json_decref(tools);
@@ -148,8 +168,9 @@ Parsed parse(const std::string &text, size_t n, const char *tools_text = "[]")
 
 TEST(ToolCall, JsonForm)
 {
-    const std::string text = "Let me see. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": "
-                             "\"x\"}}\n</tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{}}\n</tool_call>";
+    const std::string text =
+        "Let me see. <tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": "
+        "\"x\"}}\n</tool_call>\n<tool_call>\n{\"name\":\"g\",\"arguments\":{}}\n</tool_call>";
     for (size_t n = 1; n <= text.size(); n++) {
         const Parsed p = parse(text, n);
         EXPECT_EQ("Let me see. ", p.content) << n;
@@ -164,22 +185,27 @@ TEST(ToolCall, XmlFormUsesTheDeclaredTypes)
 {
     const char *const tools =
         R"([{"type":"function","function":{"name":"find","parameters":{"properties":{"zip":{"type":"string"},"limit":{"type":"integer"}}}}}])";
-    const std::string text = "<tool_call>\n<function=find>\n<parameter=zip>\n01234\n</parameter>\n<parameter=limit>\n5\n</parameter>\n"
-                             "<parameter=note>\ntwo\nlines < 3\n</parameter>\n</function>\n</tool_call>";
+    const std::string text =
+        "<tool_call>\n<function=find>\n<parameter=zip>\n01234\n</"
+        "parameter>\n<parameter=limit>\n5\n</parameter>\n"
+        "<parameter=note>\ntwo\nlines < 3\n</parameter>\n</function>\n</tool_call>";
     for (size_t n = 1; n <= text.size(); n += 3) {
         const Parsed p = parse(text, n, tools);
         EXPECT_EQ("", p.content);
         ASSERT_EQ(1u, p.calls.size()) << n;
         EXPECT_EQ("find", p.calls[0].first);
-        EXPECT_EQ("{\"zip\":\"01234\",\"limit\":5,\"note\":\"two\\nlines < 3\"}", p.calls[0].second);
+        EXPECT_EQ("{\"zip\":\"01234\",\"limit\":5,\"note\":\"two\\nlines < 3\"}",
+                  p.calls[0].second);
     }
 }
 
 TEST(ToolCall, WhatIsNoCallStaysText)
 {
-    for (const char *text : { "a <tool_cal b", "<tool_call>nonsense</tool_call>", "<tool_call>{\"name\":5}</tool_call>",
-                              "<tool_call>{\"arguments\":{}}</tool_call>", "<tool_call><function=></function></tool_call>",
-                              "x <tool_call>{\"name\":\"f\"", "<tool_call></tool_call>", "< > <tool_call" })
+    for (const char *text :
+         { "a <tool_cal b", "<tool_call>nonsense</tool_call>",
+           "<tool_call>{\"name\":5}</tool_call>", "<tool_call>{\"arguments\":{}}</tool_call>",
+           "<tool_call><function=></function></tool_call>", "x <tool_call>{\"name\":\"f\"",
+           "<tool_call></tool_call>", "< > <tool_call" })
         for (size_t n = 1; n <= 5; n++) {
             const Parsed p = parse(text, n);
             EXPECT_EQ(text, p.content);

@@ -12,12 +12,17 @@ class Policy : public engine_fixture::EngineServer {
     static std::string chat(const std::string &more)
     {
         std::string content;
-        for (int i = 0; i < 60; i++) content += "Item " + std::to_string(i) + " costs " + std::to_string(i * 104729 % 997) + ". ";
+        for (int i = 0; i < 60; i++)
+            content +=
+                "Item " + std::to_string(i) + " costs " + std::to_string(i * 104729 % 997) + ". ";
         return R"({"messages":[{"role":"system","content":"Answer with one word, and never with a number that is not there."},)"
                R"({"role":"user","content":")" +
                content + R"("}],"max_tokens":12,"temperature":0,"ignore_eos":true)" + more + "}";
     }
-    std::string    ask(const std::string &more) const { return request("POST", "/v1/chat/completions", chat(more)); }
+    std::string ask(const std::string &more) const
+    {
+        return request("POST", "/v1/chat/completions", chat(more));
+    }
     static int64_t number(const std::string &reply, const std::string &field)
     {
         const size_t at = reply.find("\"" + field + "\":");
@@ -32,18 +37,22 @@ TEST_F(Policy, AReplySaysWhatWent)
     EXPECT_EQ(whole.find("x-weir-kv-policy"), std::string::npos);
     EXPECT_EQ(whole.find("\"evicted\""), std::string::npos);
     for (const char *const name : { "sinks", "h2o", "snapkv", "keydiff" }) {
-        const std::string reply = ask(std::string(",\"kv_policy\":\"") + name + "\",\"kv_budget\":128");
+        const std::string reply =
+            ask(std::string(",\"kv_policy\":\"") + name + "\",\"kv_budget\":128");
         EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
         EXPECT_NE(reply.find(std::string("x-weir-kv-policy: ") + name), std::string::npos) << reply;
         EXPECT_NE(reply.find("x-weir-kv-budget: 128"), std::string::npos) << reply;
-        EXPECT_EQ(number(reply, "live") + number(reply, "evicted"), number(reply, "total_tokens") - 1) << reply;
+        EXPECT_EQ(number(reply, "live") + number(reply, "evicted"),
+                  number(reply, "total_tokens") - 1)
+            << reply;
         EXPECT_LE(number(reply, "live"), 128 + 128) << reply;
         EXPECT_GT(number(reply, "evicted"), 100) << reply;
         EXPECT_EQ(number(reply, "budget"), 128) << reply;
     }
     const std::string metrics = request("GET", "/metrics", "");
     EXPECT_NE(metrics.find("kv_evicted_tokens_total"), std::string::npos);
-    const std::string stream = ask(",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+    const std::string stream = ask(",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"stream\":true,"
+                                   "\"stream_options\":{\"include_usage\":true}");
     EXPECT_NE(stream.find("x-weir-kv-policy: sinks"), std::string::npos) << stream;
     EXPECT_GT(number(stream, "evicted"), 100) << stream;
 }
@@ -52,15 +61,19 @@ TEST_F(Policy, MemoryTellsWhatRunningTextsLet)
 {
     open({ "memory.host=128MiB" });
     const std::string body = chat(",\"kv_policy\":\"sinks\",\"kv_budget\":64,\"stream\":true");
-    const int         fd = http::post(weir_server_port(server_), "/v1/chat/completions",
-                                      std::regex_replace(body, std::regex("\"max_tokens\":12"), "\"max_tokens\":1500"));
-    std::string       memory;
+    const int         fd = http::post(
+        weir_server_port(server_), "/v1/chat/completions",
+        std::regex_replace(body, std::regex("\"max_tokens\":12"), "\"max_tokens\":1500"));
+    std::string memory;
     (void)http::read_text(fd, "data:");
-    for (int i = 0; i < 4000 && number(memory, "evicted") <= 100; i++) { // until its prompt was read
+    for (int i = 0; i < 4000 && number(memory, "evicted") <= 100;
+         i++) { // until its prompt was read
         memory = request("GET", "/v1/memory", "");
         (void)usleep(5000);
     }
-    ASSERT_NE(memory.find("\"policy\":{\"name\":\"sinks\",\"budget\":64,\"live\":"), std::string::npos) << memory;
+    ASSERT_NE(memory.find("\"policy\":{\"name\":\"sinks\",\"budget\":64,\"live\":"),
+              std::string::npos)
+        << memory;
     EXPECT_LE(number(memory, "live"), 128) << memory;
     EXPECT_GE(number(memory, "live"), 64) << memory;
     EXPECT_GT(number(memory, "evicted"), 100) << memory;
@@ -70,8 +83,10 @@ TEST_F(Policy, MemoryTellsWhatRunningTextsLet)
 
 TEST_F(Policy, TheServersPolicyIsForRequestsThatNameNone)
 {
-    open({ "memory.host=128MiB", "kv.policy.name=sinks", "kv.policy.budget=64", "kv.policy.options=every=8" });
-    const std::string reply = ask(""), own = ask(",\"kv_policy\":\"knorm\",\"kv_budget\":96"), full = ask(",\"kv_policy\":\"full\"");
+    open({ "memory.host=128MiB", "kv.policy.name=sinks", "kv.policy.budget=64",
+           "kv.policy.options=every=8" });
+    const std::string reply = ask(""), own = ask(",\"kv_policy\":\"knorm\",\"kv_budget\":96"),
+                      full = ask(",\"kv_policy\":\"full\"");
     EXPECT_NE(reply.find("x-weir-kv-policy: sinks"), std::string::npos) << reply;
     EXPECT_LE(number(reply, "live"), 72);
     EXPECT_NE(own.find("x-weir-kv-policy: knorm"), std::string::npos) << own;
@@ -83,7 +98,8 @@ TEST_F(Policy, TheServersPolicyIsForRequestsThatNameNone)
 TEST_F(Policy, AProtectedPreambleStays)
 {
     open({ "memory.host=128MiB" });
-    const std::string policy = ",\"kv_policy\":\"random\",\"kv_budget\":16,\"kv_policy_options\":\"every=1\"";
+    const std::string policy =
+        ",\"kv_policy\":\"random\",\"kv_budget\":16,\"kv_policy_options\":\"every=1\"";
     const std::string bare = ask(policy), kept = ask(policy + ",\"kv_protect\":true");
     EXPECT_LE(number(bare, "live"), 17) << bare;
     EXPECT_GT(number(kept, "live"), 17) << kept;

@@ -30,14 +30,19 @@ class Recall : public engine_fixture::EngineServer {
                        std::to_string((topic * 7919 + i * 104729) % 997) + ". ";
         json_t *const root =
             ask_json("POST", "/v1/chat/completions",
-                     R"({"messages":[{"role":"user","content":")" + content + R"("}],"max_tokens":8,"temperature":0,"ignore_eos":true)" +
+                     R"({"messages":[{"role":"user","content":")" + content +
+                         R"("}],"max_tokens":8,"temperature":0,"ignore_eos":true)" +
                          (salt.empty() ? "" : ",\"cache_salt\":\"" + salt + "\"") + "}",
                      key);
         json_t *const usage = json_object_get(root, "usage");
-        const char   *answer =
-            json_string_value(json_object_get(json_object_get(json_array_get(json_object_get(root, "choices"), 0), "message"), "content"));
-        const Reply reply = { answer != nullptr ? answer : "", json_integer_value(json_object_get(usage, "prompt_tokens")),
-                              json_integer_value(json_object_get(json_object_get(usage, "prompt_tokens_details"), "cached_tokens")) };
+        const char   *answer = json_string_value(json_object_get(
+            json_object_get(json_array_get(json_object_get(root, "choices"), 0), "message"),
+            "content"));
+        const Reply   reply = { answer != nullptr ? answer : "",
+                              json_integer_value(json_object_get(usage, "prompt_tokens")),
+                              json_integer_value(
+                                  json_object_get(json_object_get(usage, "prompt_tokens_details"),
+                                                  "cached_tokens")) };
         json_decref(root);
         weir_sessions_settle(weir_engine_sessions(engine_));
         return reply;
@@ -55,7 +60,8 @@ class Recall : public engine_fixture::EngineServer {
 TEST_F(Recall, APromptThatWasPushedOutIsFound)
 {
     for (const char *const disk : { "memory.disk=0B", "memory.disk=40MiB" }) {
-        open({ "memory.host=64MiB", "model.context=1280", "batch.max_sequences=2", "memory.snapshots=1500KiB", disk });
+        open({ "memory.host=64MiB", "model.context=1280", "batch.max_sequences=2",
+               "memory.snapshots=1500KiB", disk });
         const Reply first = ask(0);
         ASSERT_GT(first.n_prompt, 600);
         ASSERT_FALSE(first.content.empty());
@@ -88,11 +94,13 @@ TEST_F(Recall, KeysAndSaltsNeverShareTexts)
     const Reply first = ask(0);
     for (const auto &owner : owners) {
         const bool  is_first = owner.key == 0 && owner.salt[0] == '\0';
-        const Reply cold = is_first ? first : ask(0, owner.key, owner.salt), warm = ask(0, owner.key, owner.salt);
+        const Reply cold = is_first ? first : ask(0, owner.key, owner.salt),
+                    warm = ask(0, owner.key, owner.salt);
         EXPECT_EQ(cold.n_cached, 0) << owner.key << owner.salt;
         EXPECT_EQ(warm.n_cached, first.n_prompt - 1) << owner.key << owner.salt;
         EXPECT_EQ(warm.content, first.content);
-        for (int i = 0; i < 6; i++) (void)ask(1 + i, 0, "other"); /* these push them out to a file */
+        for (int i = 0; i < 6; i++)
+            (void)ask(1 + i, 0, "other"); /* these push them out to a file */
     }
     ASSERT_GT(kept("saved_texts"), 0);
     const int64_t found = kept("found_texts");
@@ -105,7 +113,8 @@ TEST_F(Recall, KeysAndSaltsNeverShareTexts)
 /* More conversations in turn than there may be files: each is computed again, and the count says why. */
 TEST_F(Recall, MoreThanThereMayBeFilesAreNotFound)
 {
-    open({ "memory.host=64MiB", "model.context=1280", "batch.max_sequences=2", "memory.snapshots=1500KiB", "sessions.limit=2" });
+    open({ "memory.host=64MiB", "model.context=1280", "batch.max_sequences=2",
+           "memory.snapshots=1500KiB", "sessions.limit=2" });
     const Reply first = ask(0);
     for (int i = 1; i < 12; i++) (void)ask(i);
     const Reply again = ask(0);

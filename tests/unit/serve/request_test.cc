@@ -29,7 +29,8 @@ struct Row {
     const char *param;
 };
 
-weir_status read(weir_openai_request *out, bool chat, const std::string &body, weir_api_error *error)
+weir_status read(weir_openai_request *out, bool chat, const std::string &body,
+                 weir_api_error *error)
 {
     const weir_request_limits l = limits();
     return weir_openai_request_read(out, chat, body.c_str(), body.size(), &l, error);
@@ -46,7 +47,9 @@ void check(bool chat, const std::string &begin, const Row &row)
     const weir_status   status = read(&request, chat, body, &error);
     EXPECT_EQ(row.status == 200 ? 0 : row.status, status == WEIR_OK ? 0 : error.status) << body;
     if (row.param != nullptr)
-        EXPECT_EQ(row.param, std::string(error.param).substr(0, std::string(error.param).find_first_of("[."))) << body;
+        EXPECT_EQ(row.param,
+                  std::string(error.param).substr(0, std::string(error.param).find_first_of("[.")))
+            << body;
     if (status != WEIR_OK) EXPECT_NE('\0', error.message[0]) << body;
     if (status == WEIR_OK) EXPECT_EQ(has_unknown(row), request.unknown.count > 0) << body;
     weir_openai_request_free(&request);
@@ -217,7 +220,8 @@ TEST(Request, FieldsOfBoth)
 }
 TEST(Request, FieldsOfChat)
 {
-    for (const Row &row : chat_rows) check(true, R"({"messages":[{"role":"user","content":"a"}])", row);
+    for (const Row &row : chat_rows)
+        check(true, R"({"messages":[{"role":"user","content":"a"}])", row);
 }
 TEST(Request, FieldsOfCompletions)
 {
@@ -241,13 +245,14 @@ TEST(Request, Messages)
         { R"([{"role":"user","content":[{"type":"text"}]}])", 400, "messages" },
         { R"([{"role":"assistant"}])", 400, "messages" },
         { R"([{"role":"assistant","content":null,"tool_calls":[]}])", 400, "messages" },
-        { R"([{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}])", 200,
-          nullptr },
+        { R"([{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}}]}])",
+          200, nullptr },
         { R"([{"role":"assistant","tool_calls":[{}]}])", 400, "messages" },
         { R"([{"role":"tool","content":"x"}])", 400, "messages" },
         { R"([{"role":"tool","tool_call_id":5,"content":"x"}])", 400, "messages" },
         { R"([{"role":"tool","tool_call_id":"c","content":"x"}])", 200, nullptr },
-        { R"([{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])", 200, nullptr },
+        { R"([{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])",
+          200, nullptr },
     };
     for (const Row &row : rows) check(true, R"({"messages":)", row);
 }
@@ -256,9 +261,12 @@ TEST(Request, NoPartButTextAndNothingIsFetched)
 {
     weir_openai_request request = {};
     weir_api_error      error = {};
-    EXPECT_EQ(WEIR_EINVAL,
-              read(&request, true,
-                   R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]})", &error));
+    EXPECT_EQ(
+        WEIR_EINVAL,
+        read(
+            &request, true,
+            R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"file:///etc/passwd"}}]}]})",
+            &error));
     EXPECT_EQ(400, error.status);
     EXPECT_STREQ("unsupported_content", error.code);
 }
@@ -267,10 +275,13 @@ TEST(Request, MessagesTakeTheShapeOfTemplates)
 {
     weir_openai_request request = {};
     weir_api_error      error = {};
-    ASSERT_EQ(WEIR_OK,
-              read(&request, true, R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
+    ASSERT_EQ(
+        WEIR_OK,
+        read(
+            &request, true,
+            R"({"messages":[{"role":"developer","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]},
         {"role":"assistant","reasoning":"r","tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\"k\":[1]}"}},{"function":{"name":"g","arguments":"oops"}}]}]})",
-                   &error))
+            &error))
         << error.message;
     char *const text = json_dumps(request.messages, JSON_COMPACT | JSON_SORT_KEYS);
     EXPECT_STREQ(
@@ -284,12 +295,15 @@ TEST(Request, MessagesTakeTheShapeOfTemplates)
 TEST(Request, Prompts)
 {
     const Row rows[] = {
-        { R"("a")", 200, nullptr },       { "[1,2]", 200, nullptr },        { R"(["a","b"])", 200, nullptr },
-        { R"([[1],"a"])", 200, nullptr }, { R"("")", 400, "prompt" },       { "5", 400, "prompt" },
-        { "null", 400, "prompt" },        { "{}", 400, "prompt" },          { "[]", 400, "prompt" },
-        { "[[]]", 400, "prompt" },        { "[true]", 400, "prompt" },      { "[1.5]", 400, "prompt" },
-        { "[-1]", 400, "prompt" },        { "[100]", 400, "prompt" },       { R"([1,"a"])", 400, "prompt" },
-        { R"(["a",1])", 400, "prompt" },  { "[[1],[100]]", 400, "prompt" }, { R"(["a",""])", 400, "prompt" },
+        { R"("a")", 200, nullptr },       { "[1,2]", 200, nullptr },
+        { R"(["a","b"])", 200, nullptr }, { R"([[1],"a"])", 200, nullptr },
+        { R"("")", 400, "prompt" },       { "5", 400, "prompt" },
+        { "null", 400, "prompt" },        { "{}", 400, "prompt" },
+        { "[]", 400, "prompt" },          { "[[]]", 400, "prompt" },
+        { "[true]", 400, "prompt" },      { "[1.5]", 400, "prompt" },
+        { "[-1]", 400, "prompt" },        { "[100]", 400, "prompt" },
+        { R"([1,"a"])", 400, "prompt" },  { R"(["a",1])", 400, "prompt" },
+        { "[[1],[100]]", 400, "prompt" }, { R"(["a",""])", 400, "prompt" },
     };
     for (const Row &row : rows) check(false, R"({"prompt":)", row);
     std::string many = "[\"a\"";
@@ -302,10 +316,13 @@ TEST(Request, Values)
 {
     weir_openai_request request = {};
     weir_api_error      error = {};
-    ASSERT_EQ(WEIR_OK, read(&request, true,
-                            R"({"messages":[{"role":"user","content":"a"}],"max_tokens":9,"max_completion_tokens":3,"seed":-1,"top_k":7,
+    ASSERT_EQ(
+        WEIR_OK,
+        read(
+            &request, true,
+            R"({"messages":[{"role":"user","content":"a"}],"max_tokens":9,"max_completion_tokens":3,"seed":-1,"top_k":7,
         "temperature":0.5,"stop":["x","yz"],"logit_bias":{"3":-100},"stream":true,"stream_options":{"include_usage":true},"n":2})",
-                            &error));
+            &error));
     EXPECT_EQ(3, request.max_tokens) << "max_completion_tokens wins";
     EXPECT_EQ(UINT64_MAX, request.sampling.seed);
     EXPECT_EQ(7, request.sampling.top_k);

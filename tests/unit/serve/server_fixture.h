@@ -38,10 +38,13 @@ class Server : public testing::Test {
     {
         weir_error  error = {};
         weir_buffer text = {};
-        ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(&tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_tokenizer_open_json(
+                               &tokenizer_, "tests/golden/text/tok/qwen35.tokenizer.json", &error))
+            << error.text;
         ASSERT_EQ(WEIR_OK, weir_fake_service_open(&service_, tokenizer_, &fake));
         ASSERT_EQ(WEIR_OK, weir_file_read(&text, template_.c_str(), 1 << 20, &error)) << error.text;
-        ASSERT_EQ(WEIR_OK, weir_chat_template_open(&chat_, text.data, text.size, &error)) << error.text;
+        ASSERT_EQ(WEIR_OK, weir_chat_template_open(&chat_, text.data, text.size, &error))
+            << error.text;
         weir_buffer_free(&text);
         options.service = service_;
         options.tokenizer = tokenizer_;
@@ -58,7 +61,8 @@ class Server : public testing::Test {
         weir_fake_sessions_close(sessions_);
         weir_chat_template_close(chat_);
         weir_tokenizer_close(tokenizer_);
-        if (ledger_ != nullptr) EXPECT_EQ(0u, http_bytes()) << "whatever a request took was given back";
+        if (ledger_ != nullptr)
+            EXPECT_EQ(0u, http_bytes()) << "whatever a request took was given back";
         weir_ledger_close(ledger_);
     }
 
@@ -72,14 +76,23 @@ class Server : public testing::Test {
         open({ 2, 4096, step_us, 0 }, options);
     }
 
-    size_t http_bytes() const { return weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP); }
+    size_t http_bytes() const
+    {
+        return weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP);
+    }
 
-    int         connect_to() const { return http::connect_to(weir_server_port(server_)); }
-    int         post(const std::string &path, const std::string &body) const { return http::post(weir_server_port(server_), path, body); }
-    std::string ask(const std::string &path, const std::string &body) const { return http::ask(weir_server_port(server_), path, body); }
+    int connect_to() const { return http::connect_to(weir_server_port(server_)); }
+    int post(const std::string &path, const std::string &body) const
+    {
+        return http::post(weir_server_port(server_), path, body);
+    }
+    std::string ask(const std::string &path, const std::string &body) const
+    {
+        return http::ask(weir_server_port(server_), path, body);
+    }
     std::string get(const std::string &path) const { return request("GET", path); }
-    std::string request(const std::string &method, const std::string &path, const std::string &more = "",
-                        const std::string &body = "") const
+    std::string request(const std::string &method, const std::string &path,
+                        const std::string &more = "", const std::string &body = "") const
     {
         return http::request(weir_server_port(server_), method, path, more, body);
     }
@@ -105,14 +118,19 @@ class Server : public testing::Test {
     weir_sessions      *sessions_ = nullptr;
 };
 
-const char *const long_stream = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true,"stream":true})";
-const char *const long_plain = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true})";
-const char *const short_plain = R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"ignore_eos":true})";
+const char *const long_stream =
+    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true,"stream":true})";
+const char *const long_plain =
+    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":3000,"ignore_eos":true})";
+const char *const short_plain =
+    R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"ignore_eos":true})";
 
 inline int count(const std::string &text, const std::string &what)
 {
     int n = 0;
-    for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + what.size())) n++;
+    for (size_t at = text.find(what); at != std::string::npos;
+         at = text.find(what, at + what.size()))
+        n++;
     return n;
 }
 

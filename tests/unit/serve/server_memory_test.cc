@@ -8,21 +8,26 @@ TEST_F(Server, ABodyThatDoesNotFitIsRefusedBeforeItIsRead)
 {
     open_within(1 << 20);
     const int         fd = connect_to();
-    const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n";
+    const std::string head =
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+        "application/json\r\nContent-Length: 4000000\r\n\r\n";
     ASSERT_EQ(static_cast<ssize_t>(head.size()), send(fd, head.data(), head.size(), MSG_NOSIGNAL));
     const std::string reply = read_text(fd); /* no byte of the body was sent */
     EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply;
     EXPECT_NE(std::string::npos, reply.find("Retry-After: 5"));
     EXPECT_NE(std::string::npos, reply.find("4000000 bytes"));
     close(fd);
-    EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 200")) << "others are served";
+    EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 200"))
+        << "others are served";
 }
 
 TEST_F(Server, ABodyInMemoryIsOnTheLedger)
 {
     open_within(64 << 20);
     const int         fd = connect_to();
-    const std::string head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 4000000\r\n\r\n";
+    const std::string head =
+        "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+        "application/json\r\nContent-Length: 4000000\r\n\r\n";
     ASSERT_EQ(static_cast<ssize_t>(head.size()), send(fd, head.data(), head.size(), MSG_NOSIGNAL));
     for (int i = 0; i < 1000 && http_bytes() < 4000000; i++) (void)poll(nullptr, 0, 10);
     EXPECT_GE(http_bytes(), 4000000u);
@@ -41,7 +46,8 @@ TEST_F(Server, JsonThatGrowsPastTheBudgetIsRefused)
     EXPECT_EQ(0u, reply.find("HTTP/1.1 503")) << reply.substr(0, 300);
     EXPECT_NE(std::string::npos, reply.find("memory.host"));
     EXPECT_LE(weir_ledger_peak(ledger_, WEIR_TIER_HOST), 16u << 20);
-    EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 200")) << "others are served";
+    EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 200"))
+        << "others are served";
 }
 
 /* Commas and brackets that only appear when the escapes of a string are read. */
@@ -77,14 +83,16 @@ TEST_F(Server, AStreamThatFailsWithoutMemoryStillSaysSo)
     o.ledger = ledger_;
     o.ping_ms = 100;
     open({ 1, 4096, 900000, 1 }, o);
-    std::string ids = "7"; /* two steps of the service: the second makes a token 0.9 s later, and the job fails */
+    std::string ids =
+        "7"; /* two steps of the service: the second makes a token 0.9 s later, and the job fails */
     for (int i = 0; i < 800; i++) ids += ",7";
     const int         fd = post("/v1/completions", "{\"prompt\":[" + ids + "],\"stream\":true}");
     const std::string begun = read_text(fd, ": ping\n\n");
     ASSERT_EQ(0u, begun.find("HTTP/1.1 200")) << begun;
     ASSERT_EQ(std::string::npos, begun.find("data:")) << begun;
     const size_t rest = caps[WEIR_TIER_HOST] - weir_ledger_total(ledger_, WEIR_TIER_HOST);
-    ASSERT_EQ(WEIR_OK, weir_ledger_reserve(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, rest, nullptr));
+    ASSERT_EQ(WEIR_OK,
+              weir_ledger_reserve(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, rest, nullptr));
     const std::string last = read_text(fd);
     EXPECT_NE(std::string::npos, last.find("data: {\"error\":{\"message\":\"")) << last;
     EXPECT_EQ(std::string::npos, last.find("[DONE]")) << last;
@@ -116,7 +124,8 @@ TEST_F(Server, ALossyFormatIsSaidInUsageAndHeader)
     const char *const stream = R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true})";
     const char *const stream_usage =
         R"({"prompt":"a","max_tokens":2,"ignore_eos":true,"stream":true,"stream_options":{"include_usage":true}})";
-    for (const char *const body : { R"({"prompt":"a","max_tokens":2,"ignore_eos":true})", stream, stream_usage }) {
+    for (const char *const body :
+         { R"({"prompt":"a","max_tokens":2,"ignore_eos":true})", stream, stream_usage }) {
         const std::string reply = ask("/v1/completions", body);
         EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
         EXPECT_EQ(std::string::npos, reply.find("\"kv\"")) << reply;
@@ -126,8 +135,10 @@ TEST_F(Server, ALossyFormatIsSaidInUsageAndHeader)
     info->kv_is_lossy = true;
     info->kv_format = "q8_0/turbo4";
     info->kv_bytes_per_token = 10;
-    const std::string header = "x-weir-kv-format: q8_0/turbo4\r\n", kv = R"("kv":{"format":"q8_0/turbo4","bytes":30,"rows":3})";
-    const std::string plain = ask("/v1/completions", R"({"prompt":"a","max_tokens":2,"ignore_eos":true})");
+    const std::string header = "x-weir-kv-format: q8_0/turbo4\r\n",
+                      kv = R"("kv":{"format":"q8_0/turbo4","bytes":30,"rows":3})";
+    const std::string plain =
+        ask("/v1/completions", R"({"prompt":"a","max_tokens":2,"ignore_eos":true})");
     EXPECT_NE(std::string::npos, plain.find(header)) << plain;
     EXPECT_NE(std::string::npos, plain.find(kv)) << plain;
     const std::string silent = ask("/v1/completions", stream);
@@ -155,16 +166,23 @@ TEST_F(Server, APromptThatNoBudgetHoldsIsRefused)
     const std::string refused = ask("/v1/completions", body + "}");
     EXPECT_EQ(0u, refused.find("HTTP/1.1 400")) << refused;
     for (const char *const part :
-         { "\"type\":\"invalid_request_error\"", "\"param\":\"prompt\"", "\"code\":\"kv_budget_exceeded\"", "\"n_prompt_tokens\":129",
-           "\"n_ctx\":128", "takes 1920 bytes", "server.kv_per_request allows 1280", "exceeds the available context size of 128 tokens" })
+         { "\"type\":\"invalid_request_error\"", "\"param\":\"prompt\"",
+           "\"code\":\"kv_budget_exceeded\"", "\"n_prompt_tokens\":129", "\"n_ctx\":128",
+           "takes 1920 bytes", "server.kv_per_request allows 1280",
+           "exceeds the available context size of 128 tokens" })
         EXPECT_NE(std::string::npos, refused.find(part)) << part << " in " << refused;
-    const std::string cut = ask("/v1/completions", body + ",\"max_tokens\":28,\"on_overflow\":\"truncate_middle\"}");
+    const std::string cut =
+        ask("/v1/completions", body + ",\"max_tokens\":28,\"on_overflow\":\"truncate_middle\"}");
     EXPECT_EQ(0u, cut.find("HTTP/1.1 200")) << cut;
-    EXPECT_NE(std::string::npos, cut.find("\"prompt_tokens\":100,\"completion_tokens\":28,")) << cut;
-    const std::string fits = ask("/v1/completions", R"({"prompt":[1,2,3],"ignore_eos":true,"max_tokens":3000})");
-    EXPECT_NE(std::string::npos, fits.find("\"completion_tokens\":125,")) << "as many as the budget holds";
+    EXPECT_NE(std::string::npos, cut.find("\"prompt_tokens\":100,\"completion_tokens\":28,"))
+        << cut;
+    const std::string fits =
+        ask("/v1/completions", R"({"prompt":[1,2,3],"ignore_eos":true,"max_tokens":3000})");
+    EXPECT_NE(std::string::npos, fits.find("\"completion_tokens\":125,"))
+        << "as many as the budget holds";
     EXPECT_NE(std::string::npos, fits.find("\"finish_reason\":\"length\""));
-    const std::string two = ask("/v1/completions", R"({"prompt":[1,2,3],"ignore_eos":true,"max_tokens":3000,"n":2})");
+    const std::string two =
+        ask("/v1/completions", R"({"prompt":[1,2,3],"ignore_eos":true,"max_tokens":3000,"n":2})");
     EXPECT_NE(std::string::npos, two.find("\"completion_tokens\":122,")) << "each has the half";
     EXPECT_NE(std::string::npos, get("/props").find("\"kv_per_request\":1280,\"kv_per_key\":0"));
 }
@@ -174,31 +192,34 @@ TEST_F(Server, MemoryAsJson)
     open_within(32 << 20, 1000); /* slow: the answer is still being made when it is asked about */
     const std::string reply = get("/v1/memory");
     EXPECT_EQ(0u, reply.find("HTTP/1.1 200")) << reply;
-    for (const char *const part : { "\"object\":\"memory\"",
-                                    "\"tiers\":{\"host\":{\"cap\":33554432,\"used\":",
-                                    "\"peak\":",
-                                    "\"head_room\":",
-                                    "\"accounts\":{\"weights\":0",
-                                    "\"page_tables\":0",
-                                    "\"device\":{\"cap\":0",
-                                    "\"disk\":{",
-                                    "\"kv\":{\"page_bytes\":64,\"pages\":1000,\"free_pages\":",
-                                    "\"bytes_per_token\":",
-                                    "\"used_bytes\":",
-                                    "\"free_tokens\":",
-                                    "\"kept\":{\"tokens\":0,\"bytes\":0,",
-                                    "\"budgets\":{\"kv_per_request\":0,\"kv_per_key\":0,\"kv_claimed\":0}",
-                                    "\"format\":",
-                                    "\"sink_pages\":0,\"free_sink_pages\":0,\"bytes_per_sink_token\":0",
-                                    "\"wide_sinks\":0",
-                                    "\"recurrent_bytes_per_sequence\":",
-                                    "\"sequences\":[]",
-                                    "\"evicted_tokens\":0" })
+    for (const char *const part :
+         { "\"object\":\"memory\"",
+           "\"tiers\":{\"host\":{\"cap\":33554432,\"used\":",
+           "\"peak\":",
+           "\"head_room\":",
+           "\"accounts\":{\"weights\":0",
+           "\"page_tables\":0",
+           "\"device\":{\"cap\":0",
+           "\"disk\":{",
+           "\"kv\":{\"page_bytes\":64,\"pages\":1000,\"free_pages\":",
+           "\"bytes_per_token\":",
+           "\"used_bytes\":",
+           "\"free_tokens\":",
+           "\"kept\":{\"tokens\":0,\"bytes\":0,",
+           "\"budgets\":{\"kv_per_request\":0,\"kv_per_key\":0,\"kv_claimed\":0}",
+           "\"format\":",
+           "\"sink_pages\":0,\"free_sink_pages\":0,\"bytes_per_sink_token\":0",
+           "\"wide_sinks\":0",
+           "\"recurrent_bytes_per_sequence\":",
+           "\"sequences\":[]",
+           "\"evicted_tokens\":0" })
         EXPECT_NE(std::string::npos, reply.find(part)) << part << " in " << reply;
     const int         fd = post("/v1/chat/completions", long_stream);
-    const std::string begin = read_text(fd, "data:"); /* may be sent before the first step, which is what the list follows */
-    bool              is_listed = false;
-    for (int i = 0; i < 1000 && !is_listed; i++) is_listed = get("/v1/memory").find("\"sequences\":[{\"id\":") != std::string::npos;
+    const std::string begin = read_text(
+        fd, "data:"); /* may be sent before the first step, which is what the list follows */
+    bool is_listed = false;
+    for (int i = 0; i < 1000 && !is_listed; i++)
+        is_listed = get("/v1/memory").find("\"sequences\":[{\"id\":") != std::string::npos;
     EXPECT_TRUE(is_listed);
     close(fd);
 }

@@ -21,15 +21,24 @@ TEST_F(Server, Sessions)
     weir_server_options options = default_options();
     options.sessions = sessions_ = weir_fake_sessions_open();
     open({ 2, 4096, 100, 0 }, options);
-    const auto  has = [](const std::string &reply, const std::string &what) { return reply.find(what) != std::string::npos; };
+    const auto has = [](const std::string &reply, const std::string &what) {
+        return reply.find(what) != std::string::npos;
+    };
     std::string reply = ask("/v1/sessions", R"({"name":"talk","tokens":[1,2,3]})");
     EXPECT_TRUE(has(reply, "HTTP/1.1 200")) << reply;
-    EXPECT_TRUE(has(reply, R"({"object":"session","id":"talk","tokens":3,"bytes":1000,"timings":{"save_ms":1)")) << reply;
+    EXPECT_TRUE(has(
+        reply, R"({"object":"session","id":"talk","tokens":3,"bytes":1000,"timings":{"save_ms":1)"))
+        << reply;
     EXPECT_TRUE(has(ask("/v1/sessions", R"({"name":"text","prompt":"a b c"})"), "HTTP/1.1 200"));
-    EXPECT_TRUE(has(ask("/v1/sessions", R"({"name":"chat","messages":[{"role":"user","content":"a"}]})"), "HTTP/1.1 200"));
+    EXPECT_TRUE(
+        has(ask("/v1/sessions", R"({"name":"chat","messages":[{"role":"user","content":"a"}]})"),
+            "HTTP/1.1 200"));
     EXPECT_TRUE(has(ask("/v1/sessions/restore", R"({"name":"talk"})"), "\"restore_ms\":2"));
     reply = get("/v1/sessions");
-    EXPECT_TRUE(has(reply, R"("id":"talk","created":0,"tokens":3,"bytes":1000,"automatic":false,"problem":null)")) << reply;
+    EXPECT_TRUE(
+        has(reply,
+            R"("id":"talk","created":0,"tokens":3,"bytes":1000,"automatic":false,"problem":null)"))
+        << reply;
     EXPECT_TRUE(has(request("DELETE", "/v1/sessions/talk"), R"("id":"talk","deleted":true)"));
     EXPECT_FALSE(has(get("/v1/sessions"), "talk"));
     const struct {
@@ -48,7 +57,9 @@ TEST_F(Server, Sessions)
         { "/v1/sessions", R"({"name":"disk","tokens":[1]})", "500", "cannot write" },
         { "/v1/sessions/restore", R"({"name":"none"})", "404", "session_not_found" },
         { "/v1/sessions/restore", R"({"name":"damaged"})", "409", "session_unusable" },
-        { "/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":"a/b"})", "400", "session" },
+        { "/v1/chat/completions",
+          R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":"a/b"})", "400",
+          "session" },
     };
     for (const auto &test : refused) {
         reply = ask(test.path, test.body);
@@ -56,7 +67,10 @@ TEST_F(Server, Sessions)
         EXPECT_TRUE(has(reply, test.said)) << test.body << reply;
     }
     for (const char *const name : { "talk", "damaged" }) { // what cannot be restored is computed
-        const std::string body = std::string(R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":")") + name + "\"}";
+        const std::string body =
+            std::string(
+                R"({"messages":[{"role":"user","content":"a"}],"max_tokens":2,"session":")") +
+            name + "\"}";
         EXPECT_TRUE(has(ask("/v1/chat/completions", body), "HTTP/1.1 200")) << name;
     }
     EXPECT_TRUE(has(request("DELETE", "/v1/sessions/..%2fx"), "HTTP/1.1 404"));
@@ -75,10 +89,12 @@ TEST_F(Server, SessionsOfOneKeyAreNotSeenByAnother)
     const std::string one = "Authorization: Bearer one\r\n", two = "Authorization: Bearer two\r\n";
     const std::string body = R"({"name":"talk","tokens":[1,2,3]})";
     const std::string length = "Content-Length: " + std::to_string(body.size()) + "\r\n";
-    EXPECT_NE(request("POST", "/v1/sessions", one + length, body).find("\"id\":\"talk\""), std::string::npos);
+    EXPECT_NE(request("POST", "/v1/sessions", one + length, body).find("\"id\":\"talk\""),
+              std::string::npos);
     EXPECT_NE(request("GET", "/v1/sessions", one).find("\"id\":\"talk\""), std::string::npos);
     EXPECT_EQ(request("GET", "/v1/sessions", two).find("talk"), std::string::npos);
-    EXPECT_NE(request("POST", "/v1/sessions/restore", two + length, body).find("HTTP/1.1 404"), std::string::npos);
+    EXPECT_NE(request("POST", "/v1/sessions/restore", two + length, body).find("HTTP/1.1 404"),
+              std::string::npos);
     EXPECT_NE(request("DELETE", "/v1/sessions/talk", two).find("HTTP/1.1 404"), std::string::npos);
     EXPECT_NE(request("DELETE", "/v1/sessions/talk", one).find("HTTP/1.1 200"), std::string::npos);
 }
@@ -86,7 +102,8 @@ TEST_F(Server, SessionsOfOneKeyAreNotSeenByAnother)
 TEST_F(Server, WithoutAFolderSessionsAreNotSupported)
 {
     open({ 2, 4096, 100, 0 });
-    for (const std::string &reply : { get("/v1/sessions"), request("DELETE", "/v1/sessions/a"), ask("/v1/sessions", R"({"name":"a"})"),
+    for (const std::string &reply : { get("/v1/sessions"), request("DELETE", "/v1/sessions/a"),
+                                      ask("/v1/sessions", R"({"name":"a"})"),
                                       ask("/v1/sessions/restore", R"({"name":"a"})") }) {
         EXPECT_NE(reply.find("HTTP/1.1 501"), std::string::npos) << reply;
         EXPECT_NE(reply.find("sessions.dir"), std::string::npos) << reply;
@@ -289,7 +306,8 @@ TEST_F(Server, ClientsThatLeaveGiveTheirPlacesBack)
     open({ 1, 4096, 2000, 0 });
     const int running = post("/v1/chat/completions", long_plain);
     ASSERT_TRUE(wait_for(1, 0));
-    const int queued = post("/v1/chat/completions", long_stream), queued_too = post("/v1/chat/completions", long_plain);
+    const int queued = post("/v1/chat/completions", long_stream),
+              queued_too = post("/v1/chat/completions", long_plain);
     ASSERT_TRUE(wait_for(1, 2));
     close(queued);
     ASSERT_TRUE(wait_for(1, 1)) << "a queued stream";
@@ -336,8 +354,10 @@ TEST_F(Server, AFailureInAStreamIsSaid)
     open({ 1, 4096, 100, 5 });
     const std::string stream = ask("/v1/chat/completions", long_stream);
     EXPECT_EQ(0u, stream.find("HTTP/1.1 200")) << stream;
-    EXPECT_NE(std::string::npos, stream.find("data: {\"error\":{\"message\":\"device failed\"")) << stream;
-    EXPECT_EQ(std::string::npos, stream.find("[DONE]")) << "an incomplete answer does not end like a complete one";
+    EXPECT_NE(std::string::npos, stream.find("data: {\"error\":{\"message\":\"device failed\""))
+        << stream;
+    EXPECT_EQ(std::string::npos, stream.find("[DONE]"))
+        << "an incomplete answer does not end like a complete one";
     const std::string plain = ask("/v1/chat/completions", long_plain);
     EXPECT_EQ(0u, plain.find("HTTP/1.1 500")) << plain;
     EXPECT_NE(std::string::npos, plain.find("x-should-retry: false")) << plain;
@@ -348,12 +368,14 @@ TEST_F(Server, ManyPromptsInOneRequest)
     open({ 2, 4096, 100, 0 });
     std::string prompts = "\"p0\"";
     for (int i = 1; i < 256; i++) prompts += ",\"p" + std::to_string(i) + "\"";
-    const std::string plain = ask("/v1/completions", "{\"prompt\":[" + prompts + "],\"max_tokens\":1,\"ignore_eos\":true}");
+    const std::string plain = ask("/v1/completions", "{\"prompt\":[" + prompts +
+                                                         "],\"max_tokens\":1,\"ignore_eos\":true}");
     EXPECT_EQ(0u, plain.find("HTTP/1.1 200")) << plain.substr(0, 300);
     EXPECT_EQ(256, count(plain, "\"finish_reason\":\"length\""));
     EXPECT_NE(std::string::npos, plain.find("\"completion_tokens\":256,"));
     const std::string stream =
-        ask("/v1/completions", "{\"prompt\":[" + prompts + "],\"max_tokens\":1,\"ignore_eos\":true,\"stream\":true}");
+        ask("/v1/completions",
+            "{\"prompt\":[" + prompts + "],\"max_tokens\":1,\"ignore_eos\":true,\"stream\":true}");
     EXPECT_EQ(256, count(stream, "\"finish_reason\":\"length\""));
     EXPECT_EQ(1, count(stream, "data: [DONE]"));
 }
@@ -366,16 +388,20 @@ TEST_F(Server, APromptThatIsTooLongLosesItsMiddleWhereThatIsAskedFor)
     const std::string body = "{\"prompt\":[" + ids + "],\"max_tokens\":28,\"ignore_eos\":true",
                       cut = ",\"on_overflow\":\"truncate_middle\"";
     EXPECT_EQ(0u, ask("/v1/completions", body + "}").find("HTTP/1.1 400"));
-    EXPECT_EQ(0u, ask("/v1/completions", body + ",\"on_overflow\":\"error\"}").find("HTTP/1.1 400"));
-    EXPECT_EQ(0u, ask("/v1/completions", body + ",\"on_overflow\":\"shorten\"}").find("HTTP/1.1 400"));
+    EXPECT_EQ(0u,
+              ask("/v1/completions", body + ",\"on_overflow\":\"error\"}").find("HTTP/1.1 400"));
+    EXPECT_EQ(0u,
+              ask("/v1/completions", body + ",\"on_overflow\":\"shorten\"}").find("HTTP/1.1 400"));
     const std::string plain = ask("/v1/completions", body + cut + "}");
     EXPECT_EQ(0u, plain.find("HTTP/1.1 200")) << plain;
     EXPECT_NE(std::string::npos, plain.find("\"truncated_tokens\":200")) << plain;
     EXPECT_NE(std::string::npos, plain.find("\"prompt_tokens\":100")) << plain;
     const std::string stream = ask("/v1/completions", body + cut + ",\"stream\":true}");
     EXPECT_NE(std::string::npos, stream.find("\"truncated_tokens\":200")) << stream.substr(0, 400);
-    const std::string fits = ask("/v1/completions", "{\"prompt\":[1,2],\"max_tokens\":1,\"ignore_eos\":true" + cut + "}");
-    EXPECT_EQ(std::string::npos, fits.find("truncated_tokens")) << "nothing was lost, nothing is said";
+    const std::string fits = ask(
+        "/v1/completions", "{\"prompt\":[1,2],\"max_tokens\":1,\"ignore_eos\":true" + cut + "}");
+    EXPECT_EQ(std::string::npos, fits.find("truncated_tokens"))
+        << "nothing was lost, nothing is said";
 }
 
 TEST_F(Server, ATemplateThatCannotBeUsedStopsOnlyChats)
@@ -395,12 +421,14 @@ TEST_F(Server, ATemplateThatCannotBeUsedStopsOnlyChats)
 TEST_F(Server, DrainFinishesWhatRuns)
 {
     open({ 2, 4096, 1000, 0 });
-    const int fd =
-        post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"a"}],"max_tokens":300,"ignore_eos":true,"stream":true})");
+    const int fd = post(
+        "/v1/chat/completions",
+        R"({"messages":[{"role":"user","content":"a"}],"max_tokens":300,"ignore_eos":true,"stream":true})");
     std::string text = read_text(fd, "data: ");
     std::thread drain([this] { weir_server_drain(server_, weir_clock_ns() + 20000000000); });
     std::string models;
-    for (int i = 0; i < 100 && models.find(" 503 ") == std::string::npos; i++) models = get("/v1/models");
+    for (int i = 0; i < 100 && models.find(" 503 ") == std::string::npos; i++)
+        models = get("/v1/models");
     EXPECT_NE(std::string::npos, models.find("Retry-After: ")) << models;
     EXPECT_EQ(0u, ask("/v1/chat/completions", short_plain).find("HTTP/1.1 503"));
     EXPECT_EQ(0u, get("/health").find("HTTP/1.1 200"));
@@ -413,15 +441,19 @@ TEST_F(Server, DrainFinishesWhatRuns)
 TEST_F(Server, DrainEndsAtItsDeadline)
 {
     open({ 1, 4096, 2000, 0 });
-    const int fd = post("/v1/chat/completions", long_stream), queued = post("/v1/chat/completions", long_plain);
+    const int fd = post("/v1/chat/completions", long_stream),
+              queued = post("/v1/chat/completions", long_plain);
     ASSERT_TRUE(wait_for(1, 1));
     weir_server_drain(server_, weir_clock_ns() + 50000000);
     EXPECT_TRUE(wait_for(0, 0));
     const std::string stream = read_text(fd), plain = read_text(queued);
-    EXPECT_NE(std::string::npos, stream.find("this server shut down before the answer was complete")) << stream;
+    EXPECT_NE(std::string::npos,
+              stream.find("this server shut down before the answer was complete"))
+        << stream;
     EXPECT_EQ(std::string::npos, stream.find("[DONE]")) << stream;
     EXPECT_EQ(0u, plain.find("HTTP/1.1 503")) << plain;
-    EXPECT_NE(std::string::npos, plain.find("this server shut down before the answer was complete")) << plain;
+    EXPECT_NE(std::string::npos, plain.find("this server shut down before the answer was complete"))
+        << plain;
     close(fd);
     close(queued);
 }
@@ -429,9 +461,11 @@ TEST_F(Server, DrainEndsAtItsDeadline)
 TEST_F(Server, ClosesWhileClientsAreEverywhere)
 {
     open({ 1, 4096, 2000, 0 });
-    const int idle = connect_to(), running = post("/v1/chat/completions", long_stream), queued = post("/v1/chat/completions", long_plain);
-    const int half = connect_to(), body = connect_to();
-    const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n";
+    const int idle = connect_to(), running = post("/v1/chat/completions", long_stream),
+              queued = post("/v1/chat/completions", long_plain);
+    const int         half = connect_to(), body = connect_to();
+    const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+                             "application/json\r\nContent-Length: 100\r\n";
     EXPECT_GT(send(half, head.data(), head.size(), MSG_NOSIGNAL), 0);
     EXPECT_GT(send(body, (head + "\r\n{").data(), head.size() + 3, MSG_NOSIGNAL), 0);
     ASSERT_TRUE(wait_for(1, 1));
@@ -452,7 +486,8 @@ TEST_F(Server, KeysAreAskedFor)
     EXPECT_EQ(0u, get("/v1/models").find("HTTP/1.1 401"));
     EXPECT_EQ(0u, get("/v1/models").find("HTTP/1.1 401"));
     const int         fd = connect_to();
-    const std::string text = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer two\r\nConnection: close\r\n\r\n";
+    const std::string text = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+                             "two\r\nConnection: close\r\n\r\n";
     EXPECT_GT(send(fd, text.data(), text.size(), MSG_NOSIGNAL), 0);
     EXPECT_EQ(0u, read_text(fd).find("HTTP/1.1 200"));
     close(fd);

@@ -15,7 +15,10 @@ namespace {
 struct Stopped {
     std::string text;
     bool        matched;
-    bool        operator==(const Stopped &other) const { return text == other.text && matched == other.matched; }
+    bool        operator==(const Stopped &other) const
+    {
+        return text == other.text && matched == other.matched;
+    }
 };
 
 weir_stop_list make_list(const std::vector<std::string> &strings)
@@ -35,9 +38,11 @@ Stopped run_stop(const std::vector<std::string> &strings, const std::vector<std:
     weir_stop_matcher matcher = {};
     weir_buffer       out = {};
     matcher.list = &list;
-    for (const std::string &piece : pieces) EXPECT_EQ(WEIR_OK, weir_stop_push(&matcher, &out, piece.data(), piece.size()));
+    for (const std::string &piece : pieces)
+        EXPECT_EQ(WEIR_OK, weir_stop_push(&matcher, &out, piece.data(), piece.size()));
     EXPECT_EQ(WEIR_OK, weir_stop_finish(&matcher, &out));
-    const Stopped result = { std::string(out.data != nullptr ? out.data : "", out.size), matcher.matched };
+    const Stopped result = { std::string(out.data != nullptr ? out.data : "", out.size),
+                             matcher.matched };
     weir_buffer_free(&matcher.held);
     weir_buffer_free(&out);
     weir_stop_list_free(&list);
@@ -65,7 +70,8 @@ TEST(Stop, TheMatchThatEndsFirstWins)
     for (size_t n = 1; n <= 8; n++) {
         EXPECT_EQ((Stopped{ "a", true }), run_stop({ "bcde", "bcd" }, cut("abcdefgh", n))) << n;
         EXPECT_EQ((Stopped{ "ab", true }), run_stop({ "abcdef", "c" }, cut("abcdefgh", n))) << n;
-        EXPECT_EQ((Stopped{ "", true }), run_stop({ "c", "abc" }, cut("abcdefgh", n))) << n << ": equal ends, the earlier begin";
+        EXPECT_EQ((Stopped{ "", true }), run_stop({ "c", "abc" }, cut("abcdefgh", n)))
+            << n << ": equal ends, the earlier begin";
     }
 }
 
@@ -106,7 +112,10 @@ TEST(Stop, BytesAreBytes)
 
 struct Split {
     std::string content, reasoning;
-    bool        operator==(const Split &other) const { return content == other.content && reasoning == other.reasoning; }
+    bool        operator==(const Split &other) const
+    {
+        return content == other.content && reasoning == other.reasoning;
+    }
 };
 
 Split run_think(weir_think_state start, const std::vector<std::string> &pieces)
@@ -115,7 +124,8 @@ Split run_think(weir_think_state start, const std::vector<std::string> &pieces)
     weir_buffer         content = {}, reasoning = {};
     splitter.state = start;
     for (const std::string &piece : pieces)
-        EXPECT_EQ(WEIR_OK, weir_think_push(&splitter, &content, &reasoning, piece.data(), piece.size()));
+        EXPECT_EQ(WEIR_OK,
+                  weir_think_push(&splitter, &content, &reasoning, piece.data(), piece.size()));
     EXPECT_EQ(WEIR_OK, weir_think_finish(&splitter, &content, &reasoning));
     const Split result = { std::string(content.data != nullptr ? content.data : ""),
                            std::string(reasoning.data != nullptr ? reasoning.data : "") };
@@ -129,30 +139,37 @@ TEST(Think, SplitsHoweverTheTextIsCut)
 {
     const std::string text = "\n<think>\nhm, a < b</thin\n</think>\n\nSo: <think> is text.";
     for (size_t n = 1; n <= text.size(); n++)
-        EXPECT_EQ((Split{ "So: <think> is text.", "\nhm, a < b</thin\n" }), run_think(WEIR_THINK_MAYBE, cut(text, n))) << n;
+        EXPECT_EQ((Split{ "So: <think> is text.", "\nhm, a < b</thin\n" }),
+                  run_think(WEIR_THINK_MAYBE, cut(text, n)))
+            << n;
 }
 
 TEST(Think, BlockOpenedByTheTemplate)
 {
     for (size_t n = 1; n <= 20; n++) {
         EXPECT_EQ((Split{ "b", "a" }), run_think(WEIR_THINK_INSIDE, cut("a</think>\n\nb", n))) << n;
-        EXPECT_EQ((Split{ "", "never closed</th" }), run_think(WEIR_THINK_INSIDE, cut("never closed</th", n))) << n;
+        EXPECT_EQ((Split{ "", "never closed</th" }),
+                  run_think(WEIR_THINK_INSIDE, cut("never closed</th", n)))
+            << n;
     }
 }
 
 TEST(Think, ContentStaysAsItIs)
 {
     for (size_t n = 1; n <= 12; n++) {
-        EXPECT_EQ((Split{ " <thin air>", "" }), run_think(WEIR_THINK_MAYBE, cut(" <thin air>", n))) << n;
+        EXPECT_EQ((Split{ " <thin air>", "" }), run_think(WEIR_THINK_MAYBE, cut(" <thin air>", n)))
+            << n;
         EXPECT_EQ((Split{ "  \n", "" }), run_think(WEIR_THINK_MAYBE, cut("  \n", n))) << n;
-        EXPECT_EQ((Split{ "<think>x</think>", "" }), run_think(WEIR_THINK_CONTENT, cut("<think>x</think>", n))) << n;
+        EXPECT_EQ((Split{ "<think>x</think>", "" }),
+                  run_think(WEIR_THINK_CONTENT, cut("<think>x</think>", n)))
+            << n;
     }
 }
 
 TEST(Think, StartFollowsFromThePrompt)
 {
-    const std::string closed = "<|im_start|>assistant\n<think>\n\n</think>\n\n", open = "<|im_start|>assistant\n<think>\n",
-                      plain = "<|im_start|>assistant\n";
+    const std::string closed = "<|im_start|>assistant\n<think>\n\n</think>\n\n",
+                      open = "<|im_start|>assistant\n<think>\n", plain = "<|im_start|>assistant\n";
     EXPECT_EQ(WEIR_THINK_CONTENT, weir_think_start(closed.data(), closed.size(), true));
     EXPECT_EQ(WEIR_THINK_INSIDE, weir_think_start(open.data(), open.size(), true));
     EXPECT_EQ(WEIR_THINK_MAYBE, weir_think_start(plain.data(), plain.size(), true));

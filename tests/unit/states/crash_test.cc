@@ -49,7 +49,8 @@ class Crash : public Database {
         if (pid == 0) child(ends[1]);
         (void)::close(ends[1]);
         int64_t said;
-        for (size_t i = 0; i < n_said && read(ends[0], &said, sizeof said) == sizeof said; i++) note(said);
+        for (size_t i = 0; i < n_said && read(ends[0], &said, sizeof said) == sizeof said; i++)
+            note(said);
         (void)usleep(longer);
         (void)kill(pid, SIGKILL);
         int status = 0;
@@ -79,7 +80,8 @@ TEST_F(Crash, AtMostTheOneInFlightIsLost)
     for (int round = 0; round < 40; round++) {
         run(random() % 5, (useconds_t)(random() % 3000));
         size_t n_left = 0; /* before anything is cleared away */
-        for (const auto &entry : std::filesystem::directory_iterator(folder_)) n_left += entry.path().filename() != "states.lock";
+        for (const auto &entry : std::filesystem::directory_iterator(folder_))
+            n_left += entry.path().filename() != "states.lock";
         open();
         weir_state_info       *list = nullptr;
         size_t                 n = 0, total = 0;
@@ -88,7 +90,8 @@ TEST_F(Crash, AtMostTheOneInFlightIsLost)
         std::set<int64_t> found;
         for (size_t i = 0; i < n; i++) {
             char path[PATH_MAX];
-            EXPECT_EQ(weir_states_payload(states_, &list[i], path, &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(weir_states_payload(states_, &list[i], path, &error_), WEIR_OK)
+                << error_.text;
             EXPECT_TRUE(list[i].has_vector);
             found.insert(list[i].serial);
         }

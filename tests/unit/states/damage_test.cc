@@ -19,7 +19,8 @@ TEST_F(DamagedStates, IsMadeOnceAndOpenedByItsModel)
     const weir_states_kind kind = { { 1, 2 }, 4, "", 0, 0 };
     EXPECT_EQ(weir_states_create(folder_.c_str(), &kind, &error_), WEIR_EINVAL);
     EXPECT_NE(std::string(error_.text).find("already"), std::string::npos);
-    const weir_states_kind wide = { { 1, 2 }, WEIR_STATE_DIM + 1, "", 0, 0 }, negative = { { 1, 2 }, -1, "", 0, 0 };
+    const weir_states_kind wide = { { 1, 2 }, WEIR_STATE_DIM + 1, "", 0, 0 },
+                           negative = { { 1, 2 }, -1, "", 0, 0 };
     EXPECT_EQ(weir_states_create((work_ + "/wide").c_str(), &wide, &error_), WEIR_EINVAL);
     EXPECT_EQ(weir_states_create((work_ + "/wide").c_str(), &negative, &error_), WEIR_EINVAL);
     spill(folder_ + "/left-over.1.session", "x");
@@ -41,7 +42,7 @@ TEST_F(DamagedStates, DamagedHeadersAndOtherVersionsAreRefused)
     added("a");
     close();
     const std::string good = slurp(log_);
-    const auto        refused = [&](const std::string &bytes, weir_status status, const char *what) {
+    const auto refused = [&](const std::string &bytes, weir_status status, const char *what) {
         spill(log_, bytes);
         weir_states              *states = nullptr;
         const weir_states_options options = { folder_.c_str(), nullptr, true, nullptr, 0 };
@@ -104,9 +105,12 @@ TEST_F(DamagedStates, ATornEndIsCutAtTheLastWholeRecord)
     const size_t      record = state_record_bytes(4), two = STATE_HEADER + 2 * record;
     ASSERT_EQ(whole.size(), STATE_HEADER + 3 * record);
     const std::string file = slurp(folder_ + "/c.3.session");
-    for (size_t left : { size_t(1), size_t(8), size_t(100), record / 2, record - 8, record - 1, record, 2 * record + 9 }) {
+    for (size_t left : { size_t(1), size_t(8), size_t(100), record / 2, record - 8, record - 1,
+                         record, 2 * record + 9 }) {
         std::string bytes = whole.substr(0, two + left);
-        if (left >= record) bytes.resize(two + left), bytes[two + 200] ^= 1; /* its size was written, its bytes were not */
+        if (left >= record)
+            bytes.resize(two + left),
+                bytes[two + 200] ^= 1; /* its size was written, its bytes were not */
         spill(log_, bytes);
         spill(folder_ + "/c.3.session", file);
         open(false);
@@ -179,13 +183,16 @@ TEST_F(DamagedStates, LeftOversAreClearedAwayAndStrangersLeftAlone)
     added("a"), added("b");
     ASSERT_EQ(weir_states_remove(states_, "a", &error_), WEIR_OK);
     close();
-    for (const char *name : { "a.1.session", "x.3.session", "b.2.session.tmp.77", "y.3.session.tmp.1" }) spill(folder_ + "/" + name, "x");
+    for (const char *name :
+         { "a.1.session", "x.3.session", "b.2.session.tmp.77", "y.3.session.tmp.1" })
+        spill(folder_ + "/" + name, "x");
     const Names strangers = { "a.session",    "A.1.session", "b.2.sessions",    "new.4.session",
                               "b.02.session", ".1.session",  "b.2.session.old", "notes" };
     for (const auto &name : strangers) spill(folder_ + "/" + name, "x");
     open();
     for (const auto &name : strangers) EXPECT_TRUE(fs::exists(folder_ + "/" + name)) << name;
-    for (const char *name : { "a.1.session", "x.3.session", "b.2.session.tmp.77", "y.3.session.tmp.1" })
+    for (const char *name :
+         { "a.1.session", "x.3.session", "b.2.session.tmp.77", "y.3.session.tmp.1" })
         EXPECT_FALSE(fs::exists(folder_ + "/" + name)) << name;
     EXPECT_EQ(names(), Names{ "b" });
     EXPECT_EQ(slurp(file_of("b")), slurp(source_.file));

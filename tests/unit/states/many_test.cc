@@ -25,7 +25,8 @@ class Many : public Database {
             if (vectors_[i].empty()) continue;
             double product = 0, own = 0;
             for (size_t d = 0; d < DIM; d++)
-                product += (double)question[d] * vectors_[i][d], own += (double)vectors_[i][d] * vectors_[i][d];
+                product += (double)question[d] * vectors_[i][d],
+                    own += (double)vectors_[i][d] * vectors_[i][d];
             order.push_back({ -product / std::sqrt(own), i });
         }
         std::sort(order.begin(), order.end());
@@ -33,7 +34,10 @@ class Many : public Database {
         for (size_t i = 0; i < K; i++) out.push_back(name(order[i].second));
         return out;
     }
-    static std::string name(size_t i) { return i == 0 ? "document" : "document-" + std::to_string(i + 1); }
+    static std::string name(size_t i)
+    {
+        return i == 0 ? "document" : "document-" + std::to_string(i + 1);
+    }
     std::vector<float> draw()
     {
         std::normal_distribution<float> normal;

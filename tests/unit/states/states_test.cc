@@ -38,7 +38,8 @@ TEST(Label, IsStrippedAndChecked)
 {
     EXPECT_EQ(label_of(" \t My  paper\n"), "My  paper");
     EXPECT_EQ(label_of("na\xC3\xAFve"), "na\xC3\xAFve");
-    for (const char *empty : { "", "   ", "\n\t " }) EXPECT_NE(label_of(empty).find("label"), std::string::npos);
+    for (const char *empty : { "", "   ", "\n\t " })
+        EXPECT_NE(label_of(empty).find("label"), std::string::npos);
     EXPECT_NE(label_of("a\tb").find("control"), std::string::npos);
     EXPECT_NE(label_of("a\xFF").find("UTF-8"), std::string::npos);
     EXPECT_EQ(label_of(std::string(255, 'x').c_str()), std::string(255, 'x'));
@@ -68,7 +69,8 @@ TEST_F(States, NamesAreUniqueAndTheLowestNumberIsTaken)
     EXPECT_EQ(added("demo doc"), "demo-doc-4");
     EXPECT_EQ(added("demo doc 02"), "demo-doc-02");
     EXPECT_EQ(added("demo doc"), "demo-doc-5");
-    EXPECT_EQ(names(), (Names{ "demo-doc-5", "demo-doc-02", "demo-doc-4", "demo-doc-2", "demo-doc-2-2", "demo-doc-3", "demo-doc" }));
+    EXPECT_EQ(names(), (Names{ "demo-doc-5", "demo-doc-02", "demo-doc-4", "demo-doc-2",
+                               "demo-doc-2-2", "demo-doc-3", "demo-doc" }));
 }
 
 TEST_F(States, WhatIsAddedIsThereAgainWhenOpened)
@@ -101,7 +103,8 @@ TEST_F(States, WhatIsAddedIsThereAgainWhenOpened)
         EXPECT_EQ(slurp(path), slurp(source_.file));
         const uint64_t source[2] = { 99, 0 }, other[2] = { 98, 0 };
         EXPECT_EQ(weir_states_find_source(states_, source, nullptr, &after, &error_), WEIR_OK);
-        EXPECT_EQ(weir_states_find_source(states_, other, nullptr, &after, &error_), WEIR_ENOTFOUND);
+        EXPECT_EQ(weir_states_find_source(states_, other, nullptr, &after, &error_),
+                  WEIR_ENOTFOUND);
         const weir_states_kind *const kind = weir_states_kind_of(states_);
         EXPECT_EQ(kind->dim, 4);
         EXPECT_STREQ(kind->embedding, "test");
@@ -119,8 +122,8 @@ TEST_F(States, MetadataIsAnObjectOrNothing)
     const std::string most = "{\"a\":\"" + std::string(WEIR_STATE_METADATA - 8, 'x') + "\"}";
     EXPECT_EQ(most.size(), (size_t)WEIR_STATE_METADATA);
     EXPECT_EQ(add("most", {}, most.c_str()), WEIR_OK) << error_.text;
-    for (const std::string &bad :
-         { std::string("[1]"), std::string("1"), std::string("{"), std::string(""), std::string("{} {}"), most + " " }) {
+    for (const std::string &bad : { std::string("[1]"), std::string("1"), std::string("{"),
+                                    std::string(""), std::string("{} {}"), most + " " }) {
         EXPECT_EQ(add("bad", {}, bad.c_str()), WEIR_EINVAL) << bad;
         EXPECT_NE(std::string(error_.text).find("metadata"), std::string::npos) << error_.text;
     }
@@ -155,16 +158,19 @@ TEST_F(States, NearestByCosine)
     added("west", { -3, 0, 0, 0 });
     added("nowhere");
     added("north east", { 1, 1, 0, 0 });
-    EXPECT_EQ(route({ 2, 0, 0, 0 }, 10), (Names{ "far-east", "east", "north-east", "north", "west" }));
+    EXPECT_EQ(route({ 2, 0, 0, 0 }, 10),
+              (Names{ "far-east", "east", "north-east", "north", "west" }));
     EXPECT_EQ(route({ 2, 0, 0, 0 }, 2), (Names{ "far-east", "east" }));
     EXPECT_EQ(route({ 0, 5, 0, 0 }, 1), (Names{ "north" }));
     open();
     const float                vector[] = { 1, 0, 0, 0 };
     const weir_states_question question = { vector, 3,
-                                            [](void *, const weir_state_info *info) { return strchr(info->name, '-') != nullptr; },
+                                            [](void *, const weir_state_info *info) {
+                                                return strchr(info->name, '-') != nullptr;
+                                            },
                                             nullptr };
-    weir_state_hit             hits[3];
-    size_t                     n = 0;
+    weir_state_hit hits[3];
+    size_t         n = 0;
     ASSERT_EQ(weir_states_route(states_, &question, hits, &n, &error_), WEIR_OK);
     ASSERT_EQ(n, 2u);
     EXPECT_STREQ(hits[1].info.name, "north-east");
@@ -177,8 +183,11 @@ TEST_F(States, NearestByCosine)
 TEST_F(States, VectorsThatHaveNoDirectionAreRefused)
 {
     const float nan = NAN, inf = INFINITY;
-    for (const std::vector<float> &bad :
-         std::vector<std::vector<float>>{ { 0, 0, 0, 0 }, { nan, 1, 1, 1 }, { inf, 0, 0, 0 }, { 1e-38f, 0, 0, 0 }, { 3e38f, 0, 0, 0 } }) {
+    for (const std::vector<float> &bad : std::vector<std::vector<float>>{ { 0, 0, 0, 0 },
+                                                                          { nan, 1, 1, 1 },
+                                                                          { inf, 0, 0, 0 },
+                                                                          { 1e-38f, 0, 0, 0 },
+                                                                          { 3e38f, 0, 0, 0 } }) {
         EXPECT_EQ(add("bad", bad), WEIR_EINVAL);
         EXPECT_NE(std::string(error_.text).find("direction"), std::string::npos) << error_.text;
         const weir_states_question question = { bad.data(), 1, nullptr, nullptr };
@@ -187,9 +196,10 @@ TEST_F(States, VectorsThatHaveNoDirectionAreRefused)
         EXPECT_EQ(weir_states_route(states_, &question, &hit, &n, &error_), WEIR_EINVAL);
     }
     const std::vector<float>   good = { 1, 0, 0, 0 };
-    const weir_states_question none = { good.data(), 0, nullptr, nullptr }, many = { good.data(), WEIR_STATE_HITS + 1, nullptr, nullptr };
-    weir_state_hit             hit;
-    size_t                     n = 0;
+    const weir_states_question none = { good.data(), 0, nullptr, nullptr },
+                               many = { good.data(), WEIR_STATE_HITS + 1, nullptr, nullptr };
+    weir_state_hit hit;
+    size_t         n = 0;
     EXPECT_EQ(weir_states_route(states_, &none, &hit, &n, &error_), WEIR_EINVAL);
     EXPECT_EQ(weir_states_route(states_, &many, &hit, &n, &error_), WEIR_EINVAL);
     EXPECT_EQ(names(), Names{});
@@ -242,7 +252,8 @@ TEST_F(States, RemovingWhatIsNotThere)
 {
     EXPECT_EQ(weir_states_remove(states_, "a", &error_), WEIR_ENOTFOUND);
     EXPECT_NE(std::string(error_.text).find("no state a"), std::string::npos);
-    EXPECT_EQ(weir_states_find(states_, std::string(1000, 'x').c_str(), &info_, &error_), WEIR_ENOTFOUND);
+    EXPECT_EQ(weir_states_find(states_, std::string(1000, 'x').c_str(), &info_, &error_),
+              WEIR_ENOTFOUND);
 }
 
 /* ---- removing ----------------------------------------------------------------------------------------------------------------- */
@@ -281,7 +292,8 @@ TEST_F(States, TwoWritersAndAReaderSeeTheSame)
     weir_states *const reader = states_;
     for (int i = 0; i < 4; i++) {
         states_ = i % 2 == 0 ? first : second;
-        EXPECT_EQ(added("doc", { 1, (float)i, 0, 0 }), i == 0 ? "doc" : "doc-" + std::to_string(i + 1));
+        EXPECT_EQ(added("doc", { 1, (float)i, 0, 0 }),
+                  i == 0 ? "doc" : "doc-" + std::to_string(i + 1));
         states_ = reader;
         EXPECT_EQ(names().size(), (size_t)i + 1);
     }
@@ -392,7 +404,9 @@ TEST_F(States, FormsAreKnownAfterReopening)
         ASSERT_EQ(weir_states_find(states_, "exact", &info, &error_), WEIR_OK);
         EXPECT_TRUE(weir_state_is_exact(&info));
         for (const int32_t bits : { 8, 4 }) {
-            ASSERT_EQ(weir_states_find(states_, ("b" + std::to_string(bits)).c_str(), &info, &error_), WEIR_OK);
+            ASSERT_EQ(
+                weir_states_find(states_, ("b" + std::to_string(bits)).c_str(), &info, &error_),
+                WEIR_OK);
             EXPECT_EQ(info.state_bits, bits);
             EXPECT_TRUE(info.is_merged);
         }
@@ -400,7 +414,8 @@ TEST_F(States, FormsAreKnownAfterReopening)
     int64_t total = 0, sum = 0;
     ASSERT_EQ(weir_states_bytes(states_, &total, &error_), WEIR_OK);
     for (const auto &entry : std::filesystem::directory_iterator(folder_))
-        if (entry.path().extension() == ".session") sum += static_cast<int64_t>(std::filesystem::file_size(entry.path()));
+        if (entry.path().extension() == ".session")
+            sum += static_cast<int64_t>(std::filesystem::file_size(entry.path()));
     EXPECT_EQ(total, sum);
 }
 
@@ -421,7 +436,8 @@ TEST_F(States, LogsOfVersion1AreReadAndWrittenOn)
     open();
     EXPECT_EQ(names(), (Names{ "new", "old" }));
     EXPECT_EQ(slurp(log_)[8], 1) << "it stays what it was";
-    for (const auto &[at, value] : { std::pair{ 96, 8 }, std::pair{ 100, 1 } }) { /* what version 1 does not have */
+    for (const auto &[at, value] :
+         { std::pair{ 96, 8 }, std::pair{ 100, 1 } }) { /* what version 1 does not have */
         const std::string good = slurp(log_);
         rewrite_header(log_, static_cast<size_t>(at), static_cast<char>(value));
         weir_states              *states = nullptr;
@@ -451,9 +467,11 @@ TEST_F(States, OwnersAndCaps)
     EXPECT_STREQ(info.name, "plain");
     ASSERT_EQ(weir_states_find_source(states_, source, owner, &info, &error_), WEIR_OK);
     EXPECT_EQ(info.serial, 2);
-    EXPECT_EQ(weir_states_find_source(states_, source, "k0123456789abcdee", &info, &error_), WEIR_ENOTFOUND);
+    EXPECT_EQ(weir_states_find_source(states_, source, "k0123456789abcdee", &info, &error_),
+              WEIR_ENOTFOUND);
     char own[WEIR_STATE_OWNER + 2];
-    for (const char *const nobody : { "k0123456789abcde-x", "k0123456789abcdefx", "k0123456789abcdeg-x", "plain" }) {
+    for (const char *const nobody :
+         { "k0123456789abcde-x", "k0123456789abcdefx", "k0123456789abcdeg-x", "plain" }) {
         weir_state_owner(own, nobody);
         EXPECT_STREQ(own, "") << nobody;
     }

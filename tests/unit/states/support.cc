@@ -14,7 +14,8 @@ const uint64_t test_model[2] = { 0x1234, 0x5678 };
 void write_session(const std::string &path, int32_t n_tokens, uint64_t model, int32_t bits)
 {
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
-    static const weir_kv_spec spec = { 1, 1, 8, 8, &format, 0, 4096, 0, nullptr, {}, 0, false, false, 0 };
+    static const weir_kv_spec spec = { 1, 1,       8,  8, &format, 0,     4096,
+                                       0, nullptr, {}, 0, false,   false, 0 };
     weir_session_identity     identity = {};
     identity.model[0] = model != 0 ? model : test_model[0], identity.model[1] = test_model[1];
     strcpy(identity.format, "f16");
@@ -23,7 +24,8 @@ void write_session(const std::string &path, int32_t n_tokens, uint64_t model, in
     identity.block_bytes = (int64_t)weir_kv_block_bytes(&spec);
     const std::vector<int32_t>     tokens((size_t)n_tokens, 7);
     const int64_t                  blocks = (n_tokens + 63) / 64;
-    std::vector<std::vector<char>> pages((size_t)blocks, std::vector<char>((size_t)identity.block_bytes, 'p'));
+    std::vector<std::vector<char>> pages((size_t)blocks,
+                                         std::vector<char>((size_t)identity.block_bytes, 'p'));
     std::vector<void *>            table;
     for (auto &page : pages) table.push_back(page.data());
     weir_session_text text = {};
@@ -40,7 +42,8 @@ void write_session(const std::string &path, int32_t n_tokens, uint64_t model, in
     }
     size_t     bytes = 0;
     weir_error error = {};
-    ASSERT_EQ(weir_session_write(path.c_str(), &identity, &text, &bytes, &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_session_write(path.c_str(), &identity, &text, &bytes, &error), WEIR_OK)
+        << error.text;
 }
 
 weir_status link_source(void *user, const char *path, int64_t, weir_error *error)
@@ -57,7 +60,10 @@ std::string slurp(const std::string &path)
     return std::string((std::istreambuf_iterator<char>(in)), {});
 }
 
-void spill(const std::string &path, const std::string &bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+void spill(const std::string &path, const std::string &bytes)
+{
+    std::ofstream(path, std::ios::binary) << bytes;
+}
 
 void Database::SetUp()
 {
@@ -89,7 +95,8 @@ void Database::close()
     states_ = nullptr;
 }
 
-weir_status Database::add(const std::string &label, const std::vector<float> &vector, const char *metadata, uint64_t source)
+weir_status Database::add(const std::string &label, const std::vector<float> &vector,
+                          const char *metadata, uint64_t source)
 {
     weir_new_state state = {};
     state.label = label.c_str();
@@ -126,7 +133,8 @@ std::vector<std::string> Database::route(const std::vector<float> &vector, size_
     std::vector<weir_state_hit> hits(most);
     std::vector<std::string>    out;
     size_t                      n = 0;
-    EXPECT_EQ(weir_states_route(states_, &question, hits.data(), &n, &error_), WEIR_OK) << error_.text;
+    EXPECT_EQ(weir_states_route(states_, &question, hits.data(), &n, &error_), WEIR_OK)
+        << error_.text;
     for (size_t i = 0; i < n; i++) out.push_back(hits[i].info.name);
     return out;
 }
@@ -134,7 +142,8 @@ std::vector<std::string> Database::route(const std::vector<float> &vector, size_
 size_t Database::n_files() const
 {
     size_t n = 0;
-    for (const auto &entry : std::filesystem::directory_iterator(folder_)) n += entry.path().string().find(".session") != std::string::npos;
+    for (const auto &entry : std::filesystem::directory_iterator(folder_))
+        n += entry.path().string().find(".session") != std::string::npos;
     return n;
 }
 

@@ -18,18 +18,21 @@ struct Source {
     std::string file; /* that add copies by a link, or fails to: "" */
     int         calls = 0;
 };
-weir_status link_source(void *user, const char *path, int64_t room, weir_error *error); /* weir_new_state.write */
+weir_status link_source(void *user, const char *path, int64_t room,
+                        weir_error *error); /* weir_new_state.write */
 
 class Database : public ::testing::Test {
   protected:
     void SetUp() override;
     void TearDown() override;
     /* Closes what is open, and opens again. */
-    void        open(bool writes = true, weir_payer *payer = nullptr);
-    void        close();
-    weir_status add(const std::string &label, const std::vector<float> &vector = {}, const char *metadata = nullptr, uint64_t source = 0);
-    std::string added(const std::string &label, const std::vector<float> &vector = {}); /* the name that it got */
-    std::vector<std::string> names();                                                   /* newest first */
+    void                     open(bool writes = true, weir_payer *payer = nullptr);
+    void                     close();
+    weir_status              add(const std::string &label, const std::vector<float> &vector = {},
+                                 const char *metadata = nullptr, uint64_t source = 0);
+    std::string              added(const std::string        &label,
+                                   const std::vector<float> &vector = {}); /* the name that it got */
+    std::vector<std::string> names(); /* newest first */
     std::vector<std::string> route(const std::vector<float> &vector, size_t most);
     size_t                   n_files() const; /* session files in the folder */
     std::string              file_of(const std::string &name);

@@ -13,7 +13,8 @@ using json = std::unique_ptr<json_t, decltype(&json_decref)>;
 
 json parse(const std::string &text)
 {
-    json value(json_loadb(text.data(), text.size(), JSON_ALLOW_NUL | JSON_DECODE_ANY, nullptr), json_decref);
+    json value(json_loadb(text.data(), text.size(), JSON_ALLOW_NUL | JSON_DECODE_ANY, nullptr),
+               json_decref);
     EXPECT_NE(value, nullptr) << text;
     return value;
 }
@@ -49,7 +50,9 @@ result render_json(const std::string &source, weir_chat_input *input)
     for (size_t i = 0; i < output.n_user; i++) {
         EXPECT_LT(output.user[i].begin, output.user[i].end);
         if (i > 0) EXPECT_LT(output.user[i - 1].end, output.user[i].begin);
-        for (size_t at = output.user[i].begin; at < output.user[i].end && at < out.user.size(); at++) out.user[at] = 'u';
+        for (size_t at = output.user[i].begin; at < output.user[i].end && at < out.user.size();
+             at++)
+            out.user[at] = 'u';
     }
     weir_chat_output_free(&output);
     return out;
@@ -71,7 +74,8 @@ result render(const std::string &source, const options &o = {})
 
 options with_text(const std::string &content)
 {
-    const json message(json_pack("[{s:s, s:s#}]", "role", "user", "content", content.data(), static_cast<int>(content.size())),
+    const json message(json_pack("[{s:s, s:s#}]", "role", "user", "content", content.data(),
+                                 static_cast<int>(content.size())),
                        json_decref);
     char      *text = json_dumps(message.get(), 0);
     options    o;
@@ -95,14 +99,19 @@ TEST(Jinja, GivesWhatJinja2Gives)
     input.variables = json_object_get(first.get(), "variables");
     input.now_unix_seconds = 1795185000;
     for (; std::getline(in, line); n++) {
-        const json        record = parse(line);
-        const json_t     *source = json_object_get(record.get(), "t"), *text = json_object_get(record.get(), "out");
+        const json    record = parse(line);
+        const json_t *source = json_object_get(record.get(), "t"),
+                     *text = json_object_get(record.get(), "out");
         const std::string text_of_template(json_string_value(source), json_string_length(source));
         const result      got = render_json(text_of_template, &input);
         if (text) {
-            EXPECT_EQ(got.text, std::string(json_string_value(text), json_string_length(text))) << text_of_template << "\n" << got.error;
+            EXPECT_EQ(got.text, std::string(json_string_value(text), json_string_length(text)))
+                << text_of_template << "\n"
+                << got.error;
         } else {
-            EXPECT_TRUE(got.status == WEIR_EINVAL || got.status == WEIR_EFORMAT) << text_of_template << "\n" << got.text;
+            EXPECT_TRUE(got.status == WEIR_EINVAL || got.status == WEIR_EFORMAT)
+                << text_of_template << "\n"
+                << got.text;
         }
     }
     EXPECT_GE(n, 270u);
@@ -111,7 +120,8 @@ TEST(Jinja, GivesWhatJinja2Gives)
 TEST(Jinja, ErrorsNameTheLine)
 {
     EXPECT_EQ(render("a\n\n{{ x. }}").error, "chat template, line 3: a name is expected here");
-    EXPECT_EQ(render("a\n{% if true %}\n{{ x.y }}{% endif %}").error, "chat template, line 3: 'x' is undefined");
+    EXPECT_EQ(render("a\n{% if true %}\n{{ x.y }}{% endif %}").error,
+              "chat template, line 3: 'x' is undefined");
     EXPECT_EQ(render("{{ raise_exception('No \"tools\" here.') }}").error, "No \"tools\" here.");
     EXPECT_EQ(render("{{ 1 / 0 }}").status, WEIR_EINVAL);
     EXPECT_EQ(render("{% include 'x' %}").status, WEIR_EFORMAT);
@@ -120,7 +130,8 @@ TEST(Jinja, ErrorsNameTheLine)
 TEST(Jinja, NothingOfTheHostIsReached)
 {
     for (const char *source :
-         { "{{ x.__class__ }}", "{{ ''.__class__ }}", "{{ [].__class__.__mro__ is defined }}", "{{ raise_exception.__globals__ }}" }) {
+         { "{{ x.__class__ }}", "{{ ''.__class__ }}", "{{ [].__class__.__mro__ is defined }}",
+           "{{ raise_exception.__globals__ }}" }) {
         const result got = render(source);
         EXPECT_TRUE(got.status == WEIR_EINVAL || got.text == "") << source << got.text;
     }
@@ -129,26 +140,29 @@ TEST(Jinja, NothingOfTheHostIsReached)
 /* Published templates keep queues of tool calls this way, which Jinja2's immutable sandbox refuses. */
 TEST(Jinja, ListsAndDictionariesCanBeChanged)
 {
-    EXPECT_EQ(render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}{{ l.pop(0) }}{{ l }}{% set _ = l.insert(0, 9) %}{% set _ = "
+    EXPECT_EQ(render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}{{ l.pop(0) }}{{ l }}{% set "
+                     "_ = l.insert(0, 9) %}{% set _ = "
                      "l.extend([7]) %}{{ l }}")
                   .text,
               "[1, 2]1[2][9, 2, 7]");
-    EXPECT_EQ(
-        render("{% set d = {'a': 1} %}{% set _ = d.update({'b': 2}) %}{{ d.pop('a') }}{{ d }}{{ d.setdefault('c', 3) }}{{ d | length }}")
-            .text,
-        "1{'b': 2}32");
+    EXPECT_EQ(render("{% set d = {'a': 1} %}{% set _ = d.update({'b': 2}) %}{{ d.pop('a') }}{{ d "
+                     "}}{{ d.setdefault('c', 3) }}{{ d | length }}")
+                  .text,
+              "1{'b': 2}32");
     EXPECT_EQ(render("{{ [].pop() }}").status, WEIR_EINVAL);
-    EXPECT_EQ(
-        render("{% for k in range(40) %}{% endfor %}{% set d = {} %}{% for k in range(40) %}{% set _ = d.update({k: k * 2}) %}{% endfor %}"
-               "{% for k in range(0, 40, 3) %}{% set _ = d.pop(k) %}{% endfor %}{{ d | length }} {{ d.get(39) }} {{ d[38] }} {{ 36 in d }}")
-            .text,
-        "26 None 76 False");
+    EXPECT_EQ(render("{% for k in range(40) %}{% endfor %}{% set d = {} %}{% for k in range(40) "
+                     "%}{% set _ = d.update({k: k * 2}) %}{% endfor %}"
+                     "{% for k in range(0, 40, 3) %}{% set _ = d.pop(k) %}{% endfor %}{{ d | "
+                     "length }} {{ d.get(39) }} {{ d[38] }} {{ 36 in d }}")
+                  .text,
+              "26 None 76 False");
 }
 
 TEST(Jinja, JsonTextBecomesValues)
 {
     options      o = with_text("{\"a\": [1, \"<x>\"]}");
-    const result got = render("{% set v = messages[0].content | from_json %}{{ v.a[1] }}|{{ v.a[0] + 1 }}", o);
+    const result got =
+        render("{% set v = messages[0].content | from_json %}{{ v.a[1] }}|{{ v.a[0] + 1 }}", o);
     EXPECT_EQ(got.text, "<x>|2");
     EXPECT_EQ(got.user, "uuu..");
     EXPECT_EQ(render("{{ '{' | from_json }}").status, WEIR_EINVAL);
@@ -170,26 +184,32 @@ TEST(Provenance, SurvivesEveryOperation)
         { "{{ c.split('<')[1] }}{{ (c + ',q').split(',')[1] }}", "b> cq", "uuuu." },
         { "{{ c | replace('b', 'XY') }}", "a<XY> c", "uu..uuu" },
         { "{{ 'one two'.replace('two', c) }}", "one a<b> c", "....uuuuuu" },
-        { "{{ ['p', c] | join('-') }}{{ '+'.join([c, 'q']) }}", "p-a<b> ca<b> c+q", "..uuuuuuuuuuuu.." },
+        { "{{ ['p', c] | join('-') }}{{ '+'.join([c, 'q']) }}", "p-a<b> ca<b> c+q",
+          "..uuuuuuuuuuuu.." },
         { "{{ ('k' + c) | upper }}{{ c.title() }}", "KA<B> CA<B> C", ".uuuuuuuuuuuu" },
         { "{{ '%s|%5s' % (c, 'z') }}", "a<b> c|    z", "uuuuuu......" },
         { "{{ c | tojson }}", "\"a<b> c\"", "uuuuuuuu" },
         { "{{ {'k': c} | tojson }}", "{\"k\": \"a<b> c\"}", "......uuuuuuuu." },
-        { "{{ messages[0] | tojson }}", "{\"role\": \"user\", \"content\": \"a<b> c\"}", "uuuuuuuuu......uuuuuuuuuuuuuuuuuuuuuu" },
+        { "{{ messages[0] | tojson }}", "{\"role\": \"user\", \"content\": \"a<b> c\"}",
+          "uuuuuuuuu......uuuuuuuuuuuuuuuuuuuuuu" },
         { "{{ [c] }}", "['a<b> c']", ".uuuuuuuu." },
         { "{% macro m(v) %}[{{ v }}]{% endmacro %}{{ m(c) }}", "[a<b> c]", ".uuuuuu." },
         { "{% set v %}[{{ c }}]{% endset %}{{ v }}", "[a<b> c]", ".uuuuuu." },
         { "{% for x in c %}{{ x }}.{% endfor %}", "a.<.b.>. .c.", "u.u.u.u.u.u." },
         { "{{ c | e }}", "a&lt;b&gt; c", "uuuuuuuuuuuu" },
-        { "{{ c | safe }}{{ c | string }}{{ c | default('x') }}", "a<b> ca<b> ca<b> c", "uuuuuuuuuuuuuuuuuu" },
-        { "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '|' + m.content %}{% endfor %}{{ ns.t }}", "|a<b> c",
-          ".uuuuuu" },
-        { "{{ messages | map(attribute='content') | join }}{{ (messages | first).content }}", "a<b> ca<b> c", "uuuuuuuuuuuu" },
+        { "{{ c | safe }}{{ c | string }}{{ c | default('x') }}", "a<b> ca<b> ca<b> c",
+          "uuuuuuuuuuuuuuuuuu" },
+        { "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t + '|' + "
+          "m.content %}{% endfor %}{{ ns.t }}",
+          "|a<b> c", ".uuuuuu" },
+        { "{{ messages | map(attribute='content') | join }}{{ (messages | first).content }}",
+          "a<b> ca<b> c", "uuuuuuuuuuuu" },
         { "{{ c | indent(2, true) }}", "  a<b> c", "..uuuuuu" },
         { "{{ c if c == 'a<b> c' else 'no' }}", "a<b> c", "uuuuuu" },
     };
     for (const auto &c : cases) {
-        const result got = render(std::string("{% set c = messages[0].content %}") + c.source, with_text("a<b> c"));
+        const result got = render(std::string("{% set c = messages[0].content %}") + c.source,
+                                  with_text("a<b> c"));
         EXPECT_EQ(got.text, c.text) << c.source << got.error;
         EXPECT_EQ(got.user, c.user) << c.source;
     }
@@ -222,14 +242,17 @@ TEST(Continue, CutsBehindTheLastContent)
                       strips = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
     options o;
     o.continued = true;
-    o.messages = R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "The answer \n"}])";
+    o.messages =
+        R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "The answer \n"}])";
     EXPECT_EQ(render(keeps, o).text, "<q><The answer \n");
     EXPECT_EQ(render(strips, o).text, "<q><The answer");
     EXPECT_EQ(render(strips, o).user, ".u..uuuuuuuuuu");
     o.messages = R"([{"role": "assistant", "content": ""}])";
     EXPECT_EQ(render(keeps, o).text, "<");
-    o.messages = R"([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
-    EXPECT_EQ(render("{% for p in messages[0].content %}[{{ p.text }}]{% endfor %}", o).text, "[a][b");
+    o.messages =
+        R"([{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
+    EXPECT_EQ(render("{% for p in messages[0].content %}[{{ p.text }}]{% endfor %}", o).text,
+              "[a][b");
     EXPECT_EQ(render("{{ messages | length }}", o).status, WEIR_EINVAL);
     o.generation = true;
     EXPECT_EQ(render(keeps, o).status, WEIR_EINVAL);
@@ -243,7 +266,8 @@ TEST(Continue, TextLikeTheMarkIsText)
 {
     options o = with_text("a\x02 b\x02 ");
     o.continued = true;
-    EXPECT_EQ(render("{{ messages[0].content }}{{ messages[0].content }}!", o).text, "a\x02 b\x02 a\x02 b\x02 ");
+    EXPECT_EQ(render("{{ messages[0].content }}{{ messages[0].content }}!", o).text,
+              "a\x02 b\x02 a\x02 b\x02 ");
 }
 
 /* ---- bounds ------------------------------------------------------------------------------------------------------------------------- */
@@ -254,10 +278,14 @@ TEST(Bounds, EndWithEfull)
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
         "{% set a = [1] %}{% for i in a %}{% set _ = a.append(1) %}{% endfor %}",
         "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-        "{% set ns = namespace(x='aa') %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-        "{% set ns = namespace(x=[1]) %}{% for i in range(100) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}",
-        "{% set ns = namespace(x=[1]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x == ns.x }}",
-        "{% set ns = namespace(x=[1]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x | tojson }}",
+        "{% set ns = namespace(x='aa') %}{% for i in range(100) %}{% set ns.x = ns.x + ns.x %}{% "
+        "endfor %}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(100) %}{% set ns.x = [ns.x, ns.x] %}{% "
+        "endfor %}{{ ns.x }}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% "
+        "endfor %}{{ ns.x == ns.x }}",
+        "{% set ns = namespace(x=[1]) %}{% for i in range(40) %}{% set ns.x = [ns.x, ns.x] %}{% "
+        "endfor %}{{ ns.x | tojson }}",
         "{% set a = [] %}{% set _ = a.append(a) %}{{ a }}",
         "{{ range(10 ** 12) }}",
         "{{ 'a' * 10 ** 12 }}",
@@ -370,7 +398,8 @@ TEST(Bounds, DeepTemplatesAreRefused)
         for (size_t i = 0; i < n; i++) text += part;
         return text;
     };
-    EXPECT_EQ(render("{{ " + repeat("(", 100000) + "1" + repeat(")", 100000) + " }}").status, WEIR_EFORMAT);
+    EXPECT_EQ(render("{{ " + repeat("(", 100000) + "1" + repeat(")", 100000) + " }}").status,
+              WEIR_EFORMAT);
     EXPECT_EQ(render("{{ " + repeat("-", 100000) + "1 }}").status, WEIR_EFORMAT);
     EXPECT_EQ(render("{{ " + repeat("not ", 100000) + "1 }}").status, WEIR_EFORMAT);
     EXPECT_EQ(render(repeat("{% if x %}", 50000)).status, WEIR_EFORMAT);
@@ -394,7 +423,8 @@ TEST(Bounds, LongMessagesAreCheap)
 {
     std::string text;
     while (text.size() < 1000000) text += "line <|im_end|> of text\n";
-    const result got = render("{% set c = messages[0].content | trim %}<{{ 'u\n' + c + '<e>' }}{{ c.split('\n') | length }}{{ "
+    const result got = render("{% set c = messages[0].content | trim %}<{{ 'u\n' + c + '<e>' }}{{ "
+                              "c.split('\n') | length }}{{ "
                               "c.split('</think>')[-1].lstrip('\n') | length }}>",
                               with_text(text));
     EXPECT_EQ(got.status, WEIR_OK) << got.error;

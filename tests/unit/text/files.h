@@ -50,10 +50,12 @@ inline std::string byte_name(unsigned byte)
 }
 
 /* tokenizer.json with the 256 bytes as ids 0 to 255, then `words` made by `merges`, cut by GPT-2's pattern. */
-inline JsonPtr make_json(const std::vector<std::pair<std::string, std::string>> &merges, const std::vector<std::string> &added = {})
+inline JsonPtr make_json(const std::vector<std::pair<std::string, std::string>> &merges,
+                         const std::vector<std::string>                         &added = {})
 {
     json_t *const vocab = json_object(), *const list = json_array(), *const tokens = json_array();
-    for (unsigned b = 0; b < 256; b++) json_object_set_new(vocab, byte_name(b).c_str(), json_integer(b));
+    for (unsigned b = 0; b < 256; b++)
+        json_object_set_new(vocab, byte_name(b).c_str(), json_integer(b));
     int64_t next = 256;
     for (const auto &[left, right] : merges) {
         if (json_object_get(vocab, (left + right).c_str()) == nullptr)
@@ -61,12 +63,15 @@ inline JsonPtr make_json(const std::vector<std::pair<std::string, std::string>> 
         json_array_append_new(list, json_pack("[s, s]", left.c_str(), right.c_str()));
     }
     for (const std::string &text : added)
-        json_array_append_new(tokens, json_pack("{s: I, s: s, s: b, s: b}", "id", static_cast<json_int_t>(next++), "content", text.c_str(),
-                                                "special", 1, "normalized", 0));
-    return JsonPtr(json_pack("{s: o, s: n, s: {s: s, s: b, s: b}, s: {s: s}, s: {s: s, s: o, s: o}}", "added_tokens", tokens, "normalizer",
-                             "pre_tokenizer", "type", "ByteLevel", "add_prefix_space", 0, "use_regex", 1, "decoder", "type", "ByteLevel",
-                             "model", "type", "BPE", "vocab", vocab, "merges", list),
-                   json_decref);
+        json_array_append_new(tokens, json_pack("{s: I, s: s, s: b, s: b}", "id",
+                                                static_cast<json_int_t>(next++), "content",
+                                                text.c_str(), "special", 1, "normalized", 0));
+    return JsonPtr(
+        json_pack("{s: o, s: n, s: {s: s, s: b, s: b}, s: {s: s}, s: {s: s, s: o, s: o}}",
+                  "added_tokens", tokens, "normalizer", "pre_tokenizer", "type", "ByteLevel",
+                  "add_prefix_space", 0, "use_regex", 1, "decoder", "type", "ByteLevel", "model",
+                  "type", "BPE", "vocab", vocab, "merges", list),
+        json_decref);
 }
 
 inline std::string dump(const json_t *value)
@@ -77,7 +82,8 @@ inline std::string dump(const json_t *value)
     return out;
 }
 
-inline weir_status open_text(TokenizerPtr *out, const std::string &folder, const std::string &text, weir_error *error)
+inline weir_status open_text(TokenizerPtr *out, const std::string &folder, const std::string &text,
+                             weir_error *error)
 {
     const std::string path = folder + "/tokenizer.json";
     write_file(path, text);
@@ -95,7 +101,8 @@ inline TokenizerPtr open_json(const std::string &folder, const json_t *root)
     return tokenizer;
 }
 
-inline Ids encode(const weir_tokenizer *tokenizer, const std::string &text, bool parse = true, const std::vector<weir_span> &plain = {})
+inline Ids encode(const weir_tokenizer *tokenizer, const std::string &text, bool parse = true,
+                  const std::vector<weir_span> &plain = {})
 {
     weir_ids            ids = {};
     weir_error          error = {};
@@ -103,7 +110,9 @@ inline Ids encode(const weir_tokenizer *tokenizer, const std::string &text, bool
     options.parse_special = parse;
     options.plain = plain.data();
     options.n_plain = plain.size();
-    EXPECT_EQ(weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error), WEIR_OK) << error.text;
+    EXPECT_EQ(weir_tokenizer_encode(tokenizer, &ids, text.data(), text.size(), &options, &error),
+              WEIR_OK)
+        << error.text;
     Ids out(ids.data, ids.data + ids.count);
     weir_ids_free(&ids);
     return out;
@@ -185,7 +194,8 @@ class GgufWriter {
     uint64_t    n_keys_ = 0;
 };
 
-inline weir_status open_gguf(TokenizerPtr *out, const std::string &folder, const GgufWriter &writer, weir_error *error)
+inline weir_status open_gguf(TokenizerPtr *out, const std::string &folder, const GgufWriter &writer,
+                             weir_error *error)
 {
     const std::string path = folder + "/model.gguf";
     write_file(path, writer.finish());

@@ -21,21 +21,28 @@ void    set(json_t *object, const char *key, const char *json)
 {
     json_object_set_new(object, key, json_loads(json, JSON_DECODE_ANY, nullptr));
 }
-void append(json_t *array, const char *json) { json_array_append_new(array, json_loads(json, JSON_DECODE_ANY, nullptr)); }
+void append(json_t *array, const char *json)
+{
+    json_array_append_new(array, json_loads(json, JSON_DECODE_ANY, nullptr));
+}
 
 void split(json_t *root, const char *pattern)
 {
     json_object_set_new(root, "pre_tokenizer",
-                        json_pack("{s: s, s: [{s: s, s: {s: s}, s: s, s: b}, {s: s, s: b, s: b}]}", "type", "Sequence", "pretokenizers",
-                                  "type", "Split", "pattern", "Regex", pattern, "behavior", "Isolated", "invert", 0, "type", "ByteLevel",
-                                  "add_prefix_space", 0, "use_regex", 0));
+                        json_pack("{s: s, s: [{s: s, s: {s: s}, s: s, s: b}, {s: s, s: b, s: b}]}",
+                                  "type", "Sequence", "pretokenizers", "type", "Split", "pattern",
+                                  "Regex", pattern, "behavior", "Isolated", "invert", 0, "type",
+                                  "ByteLevel", "add_prefix_space", 0, "use_regex", 0));
 }
 
 const Case cases[] = {
     { "model_missing", [](json_t *r) { json_object_del(r, "model"); }, WEIR_EFORMAT, "model" },
-    { "model_unigram", [](json_t *r) { set(model(r), "type", "\"Unigram\""); }, WEIR_EUNSUPPORTED, "Unigram" },
-    { "byte_fallback", [](json_t *r) { set(model(r), "byte_fallback", "true"); }, WEIR_EUNSUPPORTED, "byte_fallback" },
-    { "suffix", [](json_t *r) { set(model(r), "end_of_word_suffix", "\"</w>\""); }, WEIR_EUNSUPPORTED, "end_of_word_suffix" },
+    { "model_unigram", [](json_t *r) { set(model(r), "type", "\"Unigram\""); }, WEIR_EUNSUPPORTED,
+      "Unigram" },
+    { "byte_fallback", [](json_t *r) { set(model(r), "byte_fallback", "true"); }, WEIR_EUNSUPPORTED,
+      "byte_fallback" },
+    { "suffix", [](json_t *r) { set(model(r), "end_of_word_suffix", "\"</w>\""); },
+      WEIR_EUNSUPPORTED, "end_of_word_suffix" },
     { "vocab_list", [](json_t *r) { set(model(r), "vocab", "[]"); }, WEIR_EFORMAT, "model.vocab" },
     { "vocab_empty",
       [](json_t *r) {
@@ -43,88 +50,135 @@ const Case cases[] = {
           set(model(r), "merges", "[]");
       },
       WEIR_EFORMAT, "byte 0x00" },
-    { "byte_missing", [](json_t *r) { json_object_del(vocab(r), "A"); }, WEIR_EFORMAT, "byte 0x41" },
-    { "id_string", [](json_t *r) { set(vocab(r), "q1", "\"7\""); }, WEIR_EFORMAT, "model.vocab: 'q1'" },
-    { "id_real", [](json_t *r) { set(vocab(r), "q1", "700.0"); }, WEIR_EFORMAT, "model.vocab: 'q1'" },
-    { "id_negative", [](json_t *r) { set(vocab(r), "q1", "-1"); }, WEIR_EFORMAT, "model.vocab: 'q1'" },
+    { "byte_missing", [](json_t *r) { json_object_del(vocab(r), "A"); }, WEIR_EFORMAT,
+      "byte 0x41" },
+    { "id_string", [](json_t *r) { set(vocab(r), "q1", "\"7\""); }, WEIR_EFORMAT,
+      "model.vocab: 'q1'" },
+    { "id_real", [](json_t *r) { set(vocab(r), "q1", "700.0"); }, WEIR_EFORMAT,
+      "model.vocab: 'q1'" },
+    { "id_negative", [](json_t *r) { set(vocab(r), "q1", "-1"); }, WEIR_EFORMAT,
+      "model.vocab: 'q1'" },
     { "id_huge", [](json_t *r) { set(vocab(r), "q1", "2097152"); }, WEIR_EFORMAT, "2097152" },
-    { "id_past_int", [](json_t *r) { set(vocab(r), "q1", "4294967361"); }, WEIR_EFORMAT, "4294967361" },
+    { "id_past_int", [](json_t *r) { set(vocab(r), "q1", "4294967361"); }, WEIR_EFORMAT,
+      "4294967361" },
     { "id_twice", [](json_t *r) { set(vocab(r), "q1", "65"); }, WEIR_EFORMAT, "id 65 is taken" },
     { "name_empty", [](json_t *r) { set(vocab(r), "", "700"); }, WEIR_EFORMAT, "empty" },
-    { "merges_missing", [](json_t *r) { json_object_del(model(r), "merges"); }, WEIR_EFORMAT, "model.merges" },
+    { "merges_missing", [](json_t *r) { json_object_del(model(r), "merges"); }, WEIR_EFORMAT,
+      "model.merges" },
     { "merge_unknown_left", [](json_t *r) { append(merges(r), "[\"qq\", \"a\"]"); }, WEIR_EFORMAT,
       "model.merges[1]: the merge 'qq' + 'a': the left" },
-    { "merge_unknown_right", [](json_t *r) { append(merges(r), "[\"a\", \"qq\"]"); }, WEIR_EFORMAT, "the right part" },
-    { "merge_unknown_join", [](json_t *r) { append(merges(r), "\"a q\""); }, WEIR_EFORMAT, "their join" },
-    { "merge_no_space", [](json_t *r) { append(merges(r), "\"aq\""); }, WEIR_EFORMAT, "model.merges[1]" },
-    { "merge_space_last", [](json_t *r) { append(merges(r), "\"aq \""); }, WEIR_EFORMAT, "model.merges[1]" },
-    { "merge_empty", [](json_t *r) { append(merges(r), "\"\""); }, WEIR_EFORMAT, "model.merges[1]" },
-    { "merge_empty_part", [](json_t *r) { append(merges(r), "[\"\", \"a\"]"); }, WEIR_EFORMAT, "model.merges[1]" },
-    { "merge_triple", [](json_t *r) { append(merges(r), "[\"a\", \"b\", \"c\"]"); }, WEIR_EFORMAT, "model.merges[1]" },
+    { "merge_unknown_right", [](json_t *r) { append(merges(r), "[\"a\", \"qq\"]"); }, WEIR_EFORMAT,
+      "the right part" },
+    { "merge_unknown_join", [](json_t *r) { append(merges(r), "\"a q\""); }, WEIR_EFORMAT,
+      "their join" },
+    { "merge_no_space", [](json_t *r) { append(merges(r), "\"aq\""); }, WEIR_EFORMAT,
+      "model.merges[1]" },
+    { "merge_space_last", [](json_t *r) { append(merges(r), "\"aq \""); }, WEIR_EFORMAT,
+      "model.merges[1]" },
+    { "merge_empty", [](json_t *r) { append(merges(r), "\"\""); }, WEIR_EFORMAT,
+      "model.merges[1]" },
+    { "merge_empty_part", [](json_t *r) { append(merges(r), "[\"\", \"a\"]"); }, WEIR_EFORMAT,
+      "model.merges[1]" },
+    { "merge_triple", [](json_t *r) { append(merges(r), "[\"a\", \"b\", \"c\"]"); }, WEIR_EFORMAT,
+      "model.merges[1]" },
     { "merge_number", [](json_t *r) { append(merges(r), "5"); }, WEIR_EFORMAT, "model.merges[1]" },
-    { "merge_not_alphabet", [](json_t *r) { append(merges(r), "[\"\\u4e00\", \"a\"]"); }, WEIR_EFORMAT, "the left part" },
-    { "added_object", [](json_t *r) { set(r, "added_tokens", "{}"); }, WEIR_EFORMAT, "added_tokens" },
-    { "added_no_id", [](json_t *r) { append(added(r), "{\"content\": \"<a>\"}"); }, WEIR_EFORMAT, "added_tokens[0]" },
-    { "added_no_content", [](json_t *r) { append(added(r), "{\"id\": 900}"); }, WEIR_EFORMAT, "content" },
-    { "added_empty", [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"\"}"); }, WEIR_EFORMAT, "empty" },
+    { "merge_not_alphabet", [](json_t *r) { append(merges(r), "[\"\\u4e00\", \"a\"]"); },
+      WEIR_EFORMAT, "the left part" },
+    { "added_object", [](json_t *r) { set(r, "added_tokens", "{}"); }, WEIR_EFORMAT,
+      "added_tokens" },
+    { "added_no_id", [](json_t *r) { append(added(r), "{\"content\": \"<a>\"}"); }, WEIR_EFORMAT,
+      "added_tokens[0]" },
+    { "added_no_content", [](json_t *r) { append(added(r), "{\"id\": 900}"); }, WEIR_EFORMAT,
+      "content" },
+    { "added_empty", [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"\"}"); },
+      WEIR_EFORMAT, "empty" },
     { "added_scalar", [](json_t *r) { append(added(r), "7"); }, WEIR_EFORMAT, "added_tokens[0]" },
-    { "added_huge_id", [](json_t *r) { append(added(r), "{\"id\": 9223372036854775807, \"content\": \"<a>\"}"); }, WEIR_EFORMAT,
-      "9223372036854775807" },
-    { "added_long", [](json_t *r) { append(added(r), ("{\"id\": 900, \"content\": \"" + std::string(600, 'x') + "\"}").c_str()); },
+    { "added_huge_id",
+      [](json_t *r) { append(added(r), "{\"id\": 9223372036854775807, \"content\": \"<a>\"}"); },
+      WEIR_EFORMAT, "9223372036854775807" },
+    { "added_long",
+      [](json_t *r) {
+          append(added(r),
+                 ("{\"id\": 900, \"content\": \"" + std::string(600, 'x') + "\"}").c_str());
+      },
       WEIR_EFORMAT, "600 bytes" },
-    { "added_lstrip", [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"<m>\", \"lstrip\": true}"); }, WEIR_EUNSUPPORTED,
-      "lstrip" },
-    { "added_over_base", [](json_t *r) { append(added(r), "{\"id\": 65, \"content\": \"<a>\"}"); }, WEIR_EFORMAT, "id 65" },
-    { "added_other_id", [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"A\"}"); }, WEIR_EFORMAT, "model.vocab: 'A'" },
+    { "added_lstrip",
+      [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"<m>\", \"lstrip\": true}"); },
+      WEIR_EUNSUPPORTED, "lstrip" },
+    { "added_over_base", [](json_t *r) { append(added(r), "{\"id\": 65, \"content\": \"<a>\"}"); },
+      WEIR_EFORMAT, "id 65" },
+    { "added_other_id", [](json_t *r) { append(added(r), "{\"id\": 900, \"content\": \"A\"}"); },
+      WEIR_EFORMAT, "model.vocab: 'A'" },
     { "added_twice",
       [](json_t *r) {
           append(added(r), "{\"id\": 900, \"content\": \"<a>\"}");
           append(added(r), "{\"id\": 901, \"content\": \"<a>\"}");
       },
       WEIR_EFORMAT, "added_tokens[1]" },
-    { "normalizer", [](json_t *r) { set(r, "normalizer", "{\"type\": \"NFKC\"}"); }, WEIR_EUNSUPPORTED,
-      "normalizer: the component 'NFKC'" },
-    { "normalizer_inner", [](json_t *r) { set(r, "normalizer", "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}]}"); },
+    { "normalizer", [](json_t *r) { set(r, "normalizer", "{\"type\": \"NFKC\"}"); },
+      WEIR_EUNSUPPORTED, "normalizer: the component 'NFKC'" },
+    { "normalizer_inner",
+      [](json_t *r) {
+          set(r, "normalizer",
+              "{\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Lowercase\"}]}");
+      },
       WEIR_EUNSUPPORTED, "Lowercase" },
-    { "normalizer_scalar", [](json_t *r) { set(r, "normalizer", "3"); }, WEIR_EUNSUPPORTED, "normalizer" },
-    { "pre_missing", [](json_t *r) { json_object_del(r, "pre_tokenizer"); }, WEIR_EFORMAT, "pre_tokenizer" },
-    { "pre_metaspace", [](json_t *r) { set(r, "pre_tokenizer", "{\"type\": \"Metaspace\"}"); }, WEIR_EUNSUPPORTED, "Metaspace" },
-    { "pre_no_byte_level", [](json_t *r) { set(r, "pre_tokenizer", "{\"type\": \"Digits\"}"); }, WEIR_EUNSUPPORTED, "ByteLevel" },
+    { "normalizer_scalar", [](json_t *r) { set(r, "normalizer", "3"); }, WEIR_EUNSUPPORTED,
+      "normalizer" },
+    { "pre_missing", [](json_t *r) { json_object_del(r, "pre_tokenizer"); }, WEIR_EFORMAT,
+      "pre_tokenizer" },
+    { "pre_metaspace", [](json_t *r) { set(r, "pre_tokenizer", "{\"type\": \"Metaspace\"}"); },
+      WEIR_EUNSUPPORTED, "Metaspace" },
+    { "pre_no_byte_level", [](json_t *r) { set(r, "pre_tokenizer", "{\"type\": \"Digits\"}"); },
+      WEIR_EUNSUPPORTED, "ByteLevel" },
     { "pre_byte_level_first",
       [](json_t *r) {
-          set(r, "pre_tokenizer", "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": \"Digits\"}]}");
+          set(r, "pre_tokenizer",
+              "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\"}, {\"type\": "
+              "\"Digits\"}]}");
       },
       WEIR_EUNSUPPORTED, "ByteLevel" },
-    { "pre_prefix_space", [](json_t *r) { set(r, "pre_tokenizer", "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}"); },
+    { "pre_prefix_space",
+      [](json_t *r) {
+          set(r, "pre_tokenizer", "{\"type\": \"ByteLevel\", \"add_prefix_space\": true}");
+      },
       WEIR_EUNSUPPORTED, "add_prefix_space" },
     { "pre_behavior",
       [](json_t *r) {
           split(r, "a");
-          json_object_set_new(json_array_get(json_object_get(json_object_get(r, "pre_tokenizer"), "pretokenizers"), 0), "behavior",
-                              json_string("MergedWithNext"));
+          json_object_set_new(
+              json_array_get(json_object_get(json_object_get(r, "pre_tokenizer"), "pretokenizers"),
+                             0),
+              "behavior", json_string("MergedWithNext"));
       },
       WEIR_EUNSUPPORTED, "MergedWithNext" },
     { "regex_open", [](json_t *r) { split(r, "(a"); }, WEIR_EFORMAT, "does not compile" },
     { "regex_empty", [](json_t *r) { split(r, ""); }, WEIR_EFORMAT, "pattern has 0 bytes" },
-    { "regex_intersection", [](json_t *r) { split(r, "[\\p{L}&&[^a]]+"); }, WEIR_EUNSUPPORTED, "set operation" },
+    { "regex_intersection", [](json_t *r) { split(r, "[\\p{L}&&[^a]]+"); }, WEIR_EUNSUPPORTED,
+      "set operation" },
     { "regex_escape", [](json_t *r) { split(r, "\\h+"); }, WEIR_EUNSUPPORTED, "\\h" },
     { "regex_group", [](json_t *r) { split(r, "(?R)"); }, WEIR_EUNSUPPORTED, "the group" },
     { "regex_property", [](json_t *r) { split(r, "\\p{L"); }, WEIR_EUNSUPPORTED, "the property" },
     { "regex_end", [](json_t *r) { split(r, "a\\"); }, WEIR_EUNSUPPORTED, "the escape" },
-    { "regex_interval", [](json_t *r) { split(r, "\\p{N}{1,3}+"); }, WEIR_EUNSUPPORTED, "interval" },
-    { "decoder", [](json_t *r) { set(r, "decoder", "{\"type\": \"WordPiece\"}"); }, WEIR_EUNSUPPORTED, "WordPiece" },
-    { "post", [](json_t *r) { set(r, "post_processor", "{\"type\": \"BertProcessing\"}"); }, WEIR_EUNSUPPORTED, "BertProcessing" },
+    { "regex_interval", [](json_t *r) { split(r, "\\p{N}{1,3}+"); }, WEIR_EUNSUPPORTED,
+      "interval" },
+    { "decoder", [](json_t *r) { set(r, "decoder", "{\"type\": \"WordPiece\"}"); },
+      WEIR_EUNSUPPORTED, "WordPiece" },
+    { "post", [](json_t *r) { set(r, "post_processor", "{\"type\": \"BertProcessing\"}"); },
+      WEIR_EUNSUPPORTED, "BertProcessing" },
     { "post_id",
       [](json_t *r) {
           set(r, "post_processor",
-              "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<s>\"}}], \"special_tokens\": {\"<s>\": "
+              "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": "
+              "\"<s>\"}}], \"special_tokens\": {\"<s>\": "
               "{\"ids\": [5000]}}}");
       },
       WEIR_EFORMAT, "post_processor" },
     { "post_two",
       [](json_t *r) {
           set(r, "post_processor",
-              "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"a\"}}, {\"SpecialToken\": {\"id\": \"b\"}}]}");
+              "{\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": "
+              "\"a\"}}, {\"SpecialToken\": {\"id\": \"b\"}}]}");
       },
       WEIR_EUNSUPPORTED, "post_processor" },
 };
@@ -137,13 +191,15 @@ TEST_P(HostileJson, IsRefusedByName)
     GetParam().spoil(root.get());
     TokenizerPtr t(nullptr, weir_tokenizer_close);
     weir_error   error = {};
-    EXPECT_EQ(open_text(&t, test_folder(), dump(root.get()), &error), GetParam().status) << error.text;
+    EXPECT_EQ(open_text(&t, test_folder(), dump(root.get()), &error), GetParam().status)
+        << error.text;
     EXPECT_NE(strstr(error.text, GetParam().text), nullptr) << error.text;
     EXPECT_NE(strstr(error.text, "tokenizer.json"), nullptr) << error.text;
     EXPECT_EQ(t, nullptr);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, HostileJson, testing::ValuesIn(cases), [](const auto &info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(Cases, HostileJson, testing::ValuesIn(cases),
+                         [](const auto &info) { return std::string(info.param.name); });
 
 TEST(HostileFiles, BesideTokenizerJson)
 {
@@ -153,11 +209,17 @@ TEST(HostileFiles, BesideTokenizerJson)
         { { "tokenizer_config.json", "{\"bos_token\": 3}" }, "bos_token" },
         { { "tokenizer_config.json", "{\"add_bos_token\": true}" }, "add_bos_token" },
         { { "tokenizer_config.json", "{\"chat_template\": \"a\\u0000b\"}" }, "chat_template" },
-        { { "tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"<a>\"}}}" }, "added_tokens_decoder.x" },
-        { { "tokenizer_config.json", "{\"added_tokens_decoder\": {\"65\": {\"content\": \"<a>\"}}}" }, "model.vocab: 'A'" },
-        { { "generation_config.json", "{\"eos_token_id\": \"2\"}" }, "generation_config.json: eos_token_id" },
+        { { "tokenizer_config.json",
+            "{\"added_tokens_decoder\": {\"x\": {\"content\": \"<a>\"}}}" },
+          "added_tokens_decoder.x" },
+        { { "tokenizer_config.json",
+            "{\"added_tokens_decoder\": {\"65\": {\"content\": \"<a>\"}}}" },
+          "model.vocab: 'A'" },
+        { { "generation_config.json", "{\"eos_token_id\": \"2\"}" },
+          "generation_config.json: eos_token_id" },
         { { "generation_config.json", "{\"eos_token_id\": [2, null]}" }, "eos_token_id[1]" },
-        { { "config.json", "{\"text_config\": {\"eos_token_id\": {}}}" }, "text_config.eos_token_id" },
+        { { "config.json", "{\"text_config\": {\"eos_token_id\": {}}}" },
+          "text_config.eos_token_id" },
         { { "config.json", "{" }, "config.json:1" },
     };
     for (const auto &[file, text] : files) {
@@ -165,7 +227,8 @@ TEST(HostileFiles, BesideTokenizerJson)
         write_file(folder + "/" + file.first, file.second);
         TokenizerPtr t(nullptr, weir_tokenizer_close);
         weir_error   error = {};
-        EXPECT_EQ(open_text(&t, folder, dump(make_json({}).get()), &error), WEIR_EFORMAT) << file.second;
+        EXPECT_EQ(open_text(&t, folder, dump(make_json({}).get()), &error), WEIR_EFORMAT)
+            << file.second;
         EXPECT_NE(strstr(error.text, text), nullptr) << error.text;
     }
 }
@@ -179,7 +242,8 @@ TEST(HostileFiles, APatternThatBacktracksWithoutEndIsStopped)
     weir_error          error = {};
     weir_encode_options options = {};
     const std::string   text(64, 'a');
-    EXPECT_EQ(weir_tokenizer_encode(t.get(), &ids, text.data(), text.size(), &options, &error), WEIR_EFULL);
+    EXPECT_EQ(weir_tokenizer_encode(t.get(), &ids, text.data(), text.size(), &options, &error),
+              WEIR_EFULL);
     EXPECT_NE(strstr(error.text, "limits on this text: steps"), nullptr) << error.text;
     EXPECT_EQ(ids.count, 0u);
     weir_ids_free(&ids);
@@ -193,7 +257,8 @@ TEST(HostileFiles, APatternOfGroupsMayRepeatThemTwentyThousandTimes)
     const std::string text = std::string(20000, 'a') + "x" + std::string(20000, 'b');
     weir_ids          lengths = {};
     weir_error        error = {};
-    ASSERT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_OK)
+        << error.text;
     EXPECT_EQ(Ids(lengths.data, lengths.data + lengths.count), (Ids{ 20000, 1, 20000 }));
     weir_ids_free(&lengths);
 }
@@ -206,7 +271,8 @@ TEST(HostileFiles, APatternOfGroupsThatFillsTheHeapIsStopped)
     const std::string text(1 << 20, 'a');
     weir_ids          lengths = {};
     weir_error        error = {};
-    EXPECT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_EFULL);
+    EXPECT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error),
+              WEIR_EFULL);
     EXPECT_NE(strstr(error.text, "limits on this text: memory"), nullptr) << error.text;
     weir_ids_free(&lengths);
 }
@@ -220,7 +286,8 @@ TEST(HostileFiles, ALongRunOfSpacesBeforeAWordIsLinear)
     const std::string text = std::string(1 << 20, ' ') + "x  \n  y \n\n";
     weir_ids          lengths = {};
     weir_error        error = {};
-    ASSERT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_tokenizer_pieces(t.get(), &lengths, text.data(), text.size(), &error), WEIR_OK)
+        << error.text;
     EXPECT_EQ(Ids(lengths.data, lengths.data + lengths.count), (Ids{ (1 << 20) + 1, 2, 4, 3 }));
     weir_ids_free(&lengths);
 }
@@ -269,8 +336,10 @@ void refuse(const std::function<void(Parts &)> &spoil, weir_status status, const
 
 TEST(HostileGguf, TablesThatDoNotFitAreRefusedByName)
 {
-    refuse([](Parts &p) { p.model = "llama"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.model is 'llama'");
-    refuse([](Parts &p) { p.pre = "mystery"; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.pre is 'mystery'");
+    refuse([](Parts &p) { p.model = "llama"; }, WEIR_EUNSUPPORTED,
+           "tokenizer.ggml.model is 'llama'");
+    refuse([](Parts &p) { p.pre = "mystery"; }, WEIR_EUNSUPPORTED,
+           "tokenizer.ggml.pre is 'mystery'");
     refuse([](Parts &p) { p.pre = ""; }, WEIR_EFORMAT, "tokenizer.ggml.pre is missing");
     refuse([](Parts &p) { p.types.pop_back(); }, WEIR_EFORMAT, "tokenizer.ggml.token_type has 258");
     refuse([](Parts &p) { p.types[7] = 6; }, WEIR_EUNSUPPORTED, "tokenizer.ggml.tokens[7]");

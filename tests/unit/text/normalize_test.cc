@@ -23,8 +23,9 @@ std::string nfc(const std::string &text)
 
 std::string reference(const std::string &text)
 {
-    utf8proc_uint8_t *const out = utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t *>(text.c_str()));
-    const std::string       result(reinterpret_cast<const char *>(out));
+    utf8proc_uint8_t *const out =
+        utf8proc_NFC(reinterpret_cast<const utf8proc_uint8_t *>(text.c_str()));
+    const std::string result(reinterpret_cast<const char *>(out));
     free(out);
     return result;
 }
@@ -32,7 +33,8 @@ std::string reference(const std::string &text)
 std::string utf8(int32_t code)
 {
     utf8proc_uint8_t bytes[4];
-    return std::string(reinterpret_cast<const char *>(bytes), static_cast<size_t>(utf8proc_encode_char(code, bytes)));
+    return std::string(reinterpret_cast<const char *>(bytes),
+                       static_cast<size_t>(utf8proc_encode_char(code, bytes)));
 }
 
 TEST(Nfc, KnownForms)
@@ -53,12 +55,14 @@ TEST(Nfc, KnownForms)
 
 TEST(Nfc, AgreesWithTheReferenceOnRandomText)
 {
-    static const std::pair<int32_t, int32_t> ranges[] = { { 0x20, 0x7E },       { 0xC0, 0x24F },    { 0x300, 0x36F },   { 0x300, 0x345 },
-                                                          { 0x5B0, 0x5EA },     { 0x900, 0x97F },   { 0xF40, 0xF84 },   { 0x1100, 0x11FF },
-                                                          { 0x1E00, 0x1FFF },   { 0x2126, 0x212B }, { 0xAC00, 0xAC20 }, { 0xF900, 0xFAD9 },
-                                                          { 0x1D15E, 0x1D172 }, { 0x20D0, 0x20F0 } };
-    uint64_t                                 state = 2463534242;
-    const auto                               below = [&](uint64_t n) {
+    static const std::pair<int32_t, int32_t> ranges[] = {
+        { 0x20, 0x7E },       { 0xC0, 0x24F },    { 0x300, 0x36F },   { 0x300, 0x345 },
+        { 0x5B0, 0x5EA },     { 0x900, 0x97F },   { 0xF40, 0xF84 },   { 0x1100, 0x11FF },
+        { 0x1E00, 0x1FFF },   { 0x2126, 0x212B }, { 0xAC00, 0xAC20 }, { 0xF900, 0xFAD9 },
+        { 0x1D15E, 0x1D172 }, { 0x20D0, 0x20F0 }
+    };
+    uint64_t   state = 2463534242;
+    const auto below = [&](uint64_t n) {
         state ^= state << 13, state ^= state >> 7, state ^= state << 17;
         return (state >> 20) % n;
     };
@@ -66,7 +70,8 @@ TEST(Nfc, AgreesWithTheReferenceOnRandomText)
         std::string text;
         for (uint64_t n = below(12) + 1; n > 0; n--) {
             const auto &range = ranges[below(sizeof ranges / sizeof ranges[0])];
-            text += utf8(range.first + static_cast<int32_t>(below(static_cast<uint64_t>(range.second - range.first + 1))));
+            text += utf8(range.first + static_cast<int32_t>(below(
+                                           static_cast<uint64_t>(range.second - range.first + 1))));
         }
         ASSERT_EQ(nfc(text), reference(text)) << testing::PrintToString(text);
         ASSERT_EQ(nfc(nfc(text)), nfc(text)) << testing::PrintToString(text);
@@ -81,7 +86,8 @@ TEST(Nfc, AMegabyteOfMarksIsOrderedInOnePass)
     for (int i = 0; i < n; i++) want += "\u0323";
     for (int i = 0; i < n; i++) want += "\u0300";
     EXPECT_EQ(nfc(text) == want, true);
-    std::string tibetan = "q", ordered = "q"; /* U+0F73 becomes U+0F71 U+0F72, classes 129 and 130 */
+    std::string tibetan = "q",
+                ordered = "q"; /* U+0F73 becomes U+0F71 U+0F72, classes 129 and 130 */
     for (int i = 0; i < n; i++) tibetan += "\u0f73";
     for (int i = 0; i < n; i++) ordered += "\u0f71";
     for (int i = 0; i < n; i++) ordered += "\u0f72";
@@ -93,9 +99,11 @@ TEST(Utf8, RepairMovesSpansToWholeParts)
     const std::string      text = "a\xFFz\xE2\x82y\xC3\xA9"; /* a ? z ?? y é */
     std::vector<weir_span> spans = { { 0, 1 }, { 1, 2 }, { 2, 4 }, { 4, 5 }, { 6, 8 }, { 8, 8 } };
     weir_buffer            out = {};
-    ASSERT_EQ(weir_utf8_repair(&out, text.data(), text.size(), spans.data(), spans.size()), WEIR_OK);
+    ASSERT_EQ(weir_utf8_repair(&out, text.data(), text.size(), spans.data(), spans.size()),
+              WEIR_OK);
     EXPECT_EQ(std::string(out.data, out.size), "a\uFFFDz\uFFFDy\u00e9");
-    const std::vector<weir_span> want = { { 0, 1 }, { 1, 4 }, { 4, 8 }, { 5, 8 }, { 9, 11 }, { 11, 11 } };
+    const std::vector<weir_span> want = { { 0, 1 }, { 1, 4 },  { 4, 8 },
+                                          { 5, 8 }, { 9, 11 }, { 11, 11 } };
     for (size_t i = 0; i < want.size(); i++) {
         EXPECT_EQ(spans[i].begin, want[i].begin) << i;
         EXPECT_EQ(spans[i].end, want[i].end) << i;

@@ -33,11 +33,16 @@ struct Counter {
         for (int i = 0; i < 6 && kind.patterns[i] != nullptr; i++) {
             weir_buffer text = {};
             weir_error  error = {};
-            EXPECT_EQ(weir_pattern_translate(&text, kind.patterns[i], strlen(kind.patterns[i]), &error), WEIR_OK) << error.text;
+            EXPECT_EQ(
+                weir_pattern_translate(&text, kind.patterns[i], strlen(kind.patterns[i]), &error),
+                WEIR_OK)
+                << error.text;
             int        reason;
             PCRE2_SIZE offset;
-            steps.push_back(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data), text.size,
-                                          PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_AUTO_CALLOUT, &reason, &offset, options));
+            steps.push_back(
+                pcre2_compile(reinterpret_cast<PCRE2_SPTR>(text.data), text.size,
+                              PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_AUTO_CALLOUT, &reason,
+                              &offset, options));
             EXPECT_NE(steps.back(), nullptr);
             weir_buffer_free(&text);
         }
@@ -55,8 +60,8 @@ struct Counter {
         if (step == steps.size()) return;
         for (size_t end = 0; end < n;) {
             const size_t before = end;
-            const int    found =
-                pcre2_match(steps[step], reinterpret_cast<PCRE2_SPTR>(text), n, end, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context);
+            const int found = pcre2_match(steps[step], reinterpret_cast<PCRE2_SPTR>(text), n, end,
+                                          PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, data, context);
             ASSERT_GE(found, PCRE2_ERROR_NOMATCH);
             const PCRE2_SIZE *const range = pcre2_get_ovector_pointer(data);
             const size_t            begin = found < 0 ? n : range[0];
@@ -84,18 +89,38 @@ class PublishedPattern : public testing::TestWithParam<const char *> {};
 
 TEST_P(PublishedPattern, TakesStepsInProportionToTheText)
 {
-    const char *const units[] = { " ",   "a",     "A",  "7",    "\xCC\x81", "e\xCC\x81", "\xE4\xB8\x80", "'",    "\n", " \n",
-                                  "\t ", "A1 \n", "aA", "a  5", "!",        "'s",        "\xE2\x80\x98", "\r\n", "/",  "\xC2\xA0" };
+    const char *const units[] = { " ",
+                                  "a",
+                                  "A",
+                                  "7",
+                                  "\xCC\x81",
+                                  "e\xCC\x81",
+                                  "\xE4\xB8\x80",
+                                  "'",
+                                  "\n",
+                                  " \n",
+                                  "\t ",
+                                  "A1 \n",
+                                  "aA",
+                                  "a  5",
+                                  "!",
+                                  "'s",
+                                  "\xE2\x80\x98",
+                                  "\r\n",
+                                  "/",
+                                  "\xC2\xA0" };
     Counter           counter(*weir_pretokenizer_find(GetParam()));
     for (const char *unit : units)
         for (const char *end : { "", "5", "x", "!", "\xCC\x81" }) {
-            const uint64_t once = counter.cost(repeat(unit, 2000, end)), four = counter.cost(repeat(unit, 8000, end));
+            const uint64_t once = counter.cost(repeat(unit, 2000, end)),
+                           four = counter.cost(repeat(unit, 8000, end));
             EXPECT_LE(four, 6 * once + 1000) << "'" << unit << "' then '" << end << "'";
         }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, PublishedPattern,
-                         testing::Values("qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm", "tekken", "deepseek-v3", "deepseek-llm"),
+                         testing::Values("qwen2", "qwen35", "llama-bpe", "gpt-2", "smollm",
+                                         "tekken", "deepseek-v3", "deepseek-llm"),
                          [](const auto &info) {
                              std::string name = info.param;
                              for (char &c : name)
@@ -117,7 +142,9 @@ struct Cutter {
 
     explicit Cutter(const std::string &pattern)
     {
-        EXPECT_EQ(weir_pretokenizer_add(&pretokenizer, pattern.data(), pattern.size(), {}, &error), WEIR_OK) << error.text;
+        EXPECT_EQ(weir_pretokenizer_add(&pretokenizer, pattern.data(), pattern.size(), {}, &error),
+                  WEIR_OK)
+            << error.text;
         EXPECT_EQ(weir_matcher_init(&matcher), WEIR_OK);
     }
     ~Cutter()
@@ -127,7 +154,8 @@ struct Cutter {
     }
     weir_status run(const std::string &text)
     {
-        return weir_pretokenizer_run(&pretokenizer, &matcher, text.data(), text.size(), count_piece, &n_pieces, &error);
+        return weir_pretokenizer_run(&pretokenizer, &matcher, text.data(), text.size(), count_piece,
+                                     &n_pieces, &error);
     }
 };
 
@@ -163,7 +191,8 @@ TEST(Pretokenizer, MapsNoMemoryThatIsWritableAndExecutable)
     EXPECT_EQ(cutter.run("a text of words"), WEIR_OK);
     std::ifstream maps("/proc/self/maps");
     ASSERT_TRUE(maps.good());
-    for (std::string line; std::getline(maps, line);) EXPECT_EQ(line.find("rwx"), std::string::npos) << line;
+    for (std::string line; std::getline(maps, line);)
+        EXPECT_EQ(line.find("rwx"), std::string::npos) << line;
 }
 
 } // namespace

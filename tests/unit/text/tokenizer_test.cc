@@ -27,7 +27,8 @@ TEST(Tokenizer, MergesByRankLeftmostFirst)
     EXPECT_EQ(encode(t.get(), "aaa"), (Ids{ 256, 'a' }));
     EXPECT_EQ(encode(t.get(), "aaaaa"), (Ids{ 257, 'a' }));
     EXPECT_EQ(encode(t.get(), "abc"), (Ids{ 259 }));
-    EXPECT_EQ(encode(t.get(), "aabc"), (Ids{ 256, 258 })); /* aa has the lower rank, so a+bc never meets */
+    EXPECT_EQ(encode(t.get(), "aabc"),
+              (Ids{ 256, 258 })); /* aa has the lower rank, so a+bc never meets */
     EXPECT_EQ(encode(t.get(), "x a"), (Ids{ 'x', 260 }));
     EXPECT_EQ(encode(t.get(), ""), Ids{});
 }
@@ -66,8 +67,11 @@ TEST(Tokenizer, TheHeapMergesAsAPlainLoopDoes)
         std::vector<std::string> by_rank;
         for (const auto &[left, right] : merges) by_rank.push_back(left + "+" + right);
         const auto root = make_json(merges);
-        for (const char *needed : { "ab", "ba", "aba", "bab", "bb", "aa", "aaaa", "abaaba", "bba", "abb" })
-            ASSERT_NE(json_object_get(json_object_get(json_object_get(root.get(), "model"), "vocab"), needed), nullptr);
+        for (const char *needed :
+             { "ab", "ba", "aba", "bab", "bb", "aa", "aaaa", "abaaba", "bba", "abb" })
+            ASSERT_NE(json_object_get(
+                          json_object_get(json_object_get(root.get(), "model"), "vocab"), needed),
+                      nullptr);
         const auto t = open_json(test_folder(), root.get());
         for (int n = 1; n < 40; n++) {
             std::string piece;
@@ -101,7 +105,8 @@ TEST(Tokenizer, AMegabyteWithoutASpaceTakesLinearlyManySteps)
     const std::string piece(1 << 20, 'a');
     weir_bpe_scratch  scratch = {};
     weir_ids          ids = {};
-    ASSERT_EQ(weir_bpe_encode(&scratch, &ids, &merges, byte_ids, piece.data(), piece.size()), WEIR_OK);
+    ASSERT_EQ(weir_bpe_encode(&scratch, &ids, &merges, byte_ids, piece.data(), piece.size()),
+              WEIR_OK);
     EXPECT_EQ(ids.count, 4u);
     EXPECT_LE(scratch.steps, 3 * piece.size());
     weir_ids_free(&ids);
@@ -111,8 +116,8 @@ TEST(Tokenizer, AMegabyteWithoutASpaceTakesLinearlyManySteps)
 
 TEST(Tokenizer, IllFormedTextIsReadAsReplacementCharacters)
 {
-    const auto                                t = open_json(test_folder(), make_json(letters, { "<x>" }).get());
-    const std::string                         r = "\xEF\xBF\xBD";
+    const auto        t = open_json(test_folder(), make_json(letters, { "<x>" }).get());
+    const std::string r = "\xEF\xBF\xBD";
     const std::pair<std::string, std::string> cases[] = {
         { "\xFF", r },
         { "a\xC3", "a" + r },
@@ -140,20 +145,24 @@ TEST(Tokenizer, NulsAreText)
 
 TEST(Tokenizer, AddedTokensMatchLeftmostLongestOutsidePlainSpans)
 {
-    const auto t = open_json(test_folder(), make_json({}, { "<x", "<x>", "<x>>", "xx" }).get()); /* ids 256 to 259 */
+    const auto t = open_json(
+        test_folder(), make_json({}, { "<x", "<x>", "<x>>", "xx" }).get()); /* ids 256 to 259 */
     EXPECT_EQ(encode(t.get(), "<x>>"), (Ids{ 258 }));
     EXPECT_EQ(encode(t.get(), "<x<x>"), (Ids{ 256, 257 }));
     EXPECT_EQ(encode(t.get(), "<xx"), (Ids{ 256, 'x' }));
     EXPECT_EQ(encode(t.get(), "xxx"), (Ids{ 259, 'x' }));
     EXPECT_EQ(encode(t.get(), "<x>", false), (Ids{ '<', 'x', '>' }));
     EXPECT_EQ(encode(t.get(), "<x><x>", true, { { 0, 3 } }), (Ids{ '<', 'x', '>', 257 }));
-    EXPECT_EQ(encode(t.get(), "<x>>", true, { { 3, 4 } }), (Ids{ 257, '>' })); /* a shorter token that lies outside */
+    EXPECT_EQ(encode(t.get(), "<x>>", true, { { 3, 4 } }),
+              (Ids{ 257, '>' })); /* a shorter token that lies outside */
     EXPECT_EQ(encode(t.get(), "<x>", true, { { 2, 3 } }), (Ids{ 256, '>' }));
     EXPECT_EQ(encode(t.get(), "<x>", true, { { 0, 1 } }), (Ids{ '<', 'x', '>' }));
-    EXPECT_EQ(encode(t.get(), "<x>", true, { { 1, 1 } }), (Ids{ '<', 'x', '>' })); /* between two texts of a user */
+    EXPECT_EQ(encode(t.get(), "<x>", true, { { 1, 1 } }),
+              (Ids{ '<', 'x', '>' })); /* between two texts of a user */
     EXPECT_EQ(encode(t.get(), "<x>", true, { { 3, 3 } }), (Ids{ 257 }));
     /* Spans move along when ill-formed bytes before and in them are replaced. */
-    EXPECT_EQ(decode(t.get(), encode(t.get(), "\xFF<x>\xFF<x>", true, { { 5, 8 } })), "\xEF\xBF\xBD<x>\xEF\xBF\xBD<x>");
+    EXPECT_EQ(decode(t.get(), encode(t.get(), "\xFF<x>\xFF<x>", true, { { 5, 8 } })),
+              "\xEF\xBF\xBD<x>\xEF\xBF\xBD<x>");
     const Ids ids = encode(t.get(), "\xFF<x>\xFF<x>", true, { { 5, 8 } });
     EXPECT_EQ(std::count(ids.begin(), ids.end(), 257), 1);
     EXPECT_EQ(ids.back(), '>');
@@ -162,7 +171,9 @@ TEST(Tokenizer, AddedTokensMatchLeftmostLongestOutsidePlainSpans)
 TEST(Tokenizer, SpansOutOfOrderAreRefusedAndNothingIsAppended)
 {
     const auto          t = open_json(test_folder(), make_json({}).get());
-    const weir_span     bad[][2] = { { { 2, 1 }, { 3, 3 } }, { { 0, 2 }, { 1, 3 } }, { { 0, 1 }, { 2, 9 } } };
+    const weir_span     bad[][2] = { { { 2, 1 }, { 3, 3 } },
+                                     { { 0, 2 }, { 1, 3 } },
+                                     { { 0, 1 }, { 2, 9 } } };
     weir_encode_options options = {};
     options.n_plain = 2;
     for (const auto &spans : bad) {
@@ -181,15 +192,19 @@ TEST(Tokenizer, TokensOfTheNormalizedTextMatchAfterNfc)
     const auto root = make_json({}, {});
     json_object_set_new(root.get(), "normalizer", json_pack("{s: s}", "type", "NFC"));
     json_array_append_new(json_object_get(root.get(), "added_tokens"),
-                          json_pack("{s: i, s: s, s: b, s: b}", "id", 256, "content", "\xC3\xA9!", "special", 0, "normalized", 1));
+                          json_pack("{s: i, s: s, s: b, s: b}", "id", 256, "content", "\xC3\xA9!",
+                                    "special", 0, "normalized", 1));
     json_array_append_new(json_object_get(root.get(), "added_tokens"),
-                          json_pack("{s: i, s: s, s: b, s: b}", "id", 257, "content", "<x>", "special", 0, "normalized", 0));
+                          json_pack("{s: i, s: s, s: b, s: b}", "id", 257, "content", "<x>",
+                                    "special", 0, "normalized", 0));
     const auto t = open_json(test_folder(), root.get());
     EXPECT_EQ(encode(t.get(), "e\xCC\x81!"), (Ids{ 256 }));
     EXPECT_EQ(encode(t.get(), "\xC3\xA9!"), (Ids{ 256 }));
     EXPECT_EQ(encode(t.get(), "<x>e\xCC\x81!<x>"), (Ids{ 257, 256, 257 }));
     EXPECT_EQ(encode(t.get(), "\xC3\xA9!", true, { { 2, 3 } }), (Ids{ 0xC3, 0xA9, '!' }));
-    EXPECT_EQ(encode(t.get(), "<x>\xCC\xB8"), (Ids{ 257, 0xCC, 0xB8 })); /* the raw text holds the token, whatever composes with its end */
+    EXPECT_EQ(encode(t.get(), "<x>\xCC\xB8"),
+              (Ids{ 257, 0xCC,
+                    0xB8 })); /* the raw text holds the token, whatever composes with its end */
 }
 
 TEST(Tokenizer, WholePiecesGoBeforeMergesButNeverMakeAddedTokens)
@@ -212,7 +227,8 @@ TEST(Tokenizer, MergesNeverMakeAControlToken)
 {
     const auto    root = make_json({ { "c", "t" }, { "ct", "l" } }, {});
     json_t *const tokens = json_object_get(root.get(), "added_tokens");
-    json_array_append_new(tokens, json_pack("{s: i, s: s, s: b}", "id", 257, "content", "ctl", "special", 1));
+    json_array_append_new(
+        tokens, json_pack("{s: i, s: s, s: b}", "id", 257, "content", "ctl", "special", 1));
     const auto t = open_json(test_folder(), root.get());
     EXPECT_EQ(encode(t.get(), "ctl"), (Ids{ 257 }));
     EXPECT_EQ(encode(t.get(), "ctl", false), (Ids{ 256, 'l' }));
@@ -221,7 +237,8 @@ TEST(Tokenizer, MergesNeverMakeAControlToken)
 TEST(Tokenizer, HolesAndIdsOutOfRangeAreEmpty)
 {
     const auto root = make_json({});
-    json_object_set_new(json_object_get(json_object_get(root.get(), "model"), "vocab"), "zz", json_integer(400));
+    json_object_set_new(json_object_get(json_object_get(root.get(), "model"), "vocab"), "zz",
+                        json_integer(400));
     const auto t = open_json(test_folder(), root.get());
     EXPECT_EQ(weir_tokenizer_size(t.get()), 401u);
     EXPECT_EQ(decode(t.get(), { 'a', 300, 400, -1, 401, INT32_MAX, INT32_MIN, 'b' }), "azzb");
@@ -233,12 +250,16 @@ TEST(Tokenizer, HolesAndIdsOutOfRangeAreEmpty)
 TEST(Tokenizer, StopIdsAreTheUnionOfAllFilesWithinTheVocabulary)
 {
     const std::string folder = test_folder();
-    const auto        root = make_json({}, { "<|endoftext|>", "<|im_end|>", "<other>", "<third>", "<|fim_pad|>" }); /* 256 to 260 */
-    write_file(folder + "/tokenizer_config.json", R"({"eos_token": {"content": "<other>"}, "bos_token": "<third>", "add_bos_token": true,
+    const auto        root = make_json({}, { "<|endoftext|>", "<|im_end|>", "<other>", "<third>",
+                                             "<|fim_pad|>" }); /* 256 to 260 */
+    write_file(
+        folder + "/tokenizer_config.json",
+        R"({"eos_token": {"content": "<other>"}, "bos_token": "<third>", "add_bos_token": true,
         "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}],
         "added_tokens_decoder": {"256": {"content": "<|endoftext|>", "special": true}, "270": {"content": "<audio>", "special": true}}})");
     write_file(folder + "/generation_config.json", R"({"eos_token_id": [259, 256, 100000, -5]})");
-    write_file(folder + "/config.json", R"({"eos_token_id": 65, "text_config": {"eos_token_id": 66}})");
+    write_file(folder + "/config.json",
+               R"({"eos_token_id": 65, "text_config": {"eos_token_id": 66}})");
     const auto           t = open_json(folder, root.get());
     size_t               n;
     const int32_t *const stop = weir_tokenizer_stop_ids(t.get(), &n);
@@ -272,8 +293,9 @@ class Converted : public testing::TestWithParam<std::pair<const char *, const ch
 
 TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
 {
-    const std::string path = std::string("tests/golden/text/tok/") + GetParam().first + ".tokenizer.json";
-    const JsonPtr     root(json_load_file(path.c_str(), 0, nullptr), json_decref);
+    const std::string path =
+        std::string("tests/golden/text/tok/") + GetParam().first + ".tokenizer.json";
+    const JsonPtr root(json_load_file(path.c_str(), 0, nullptr), json_decref);
     ASSERT_NE(root, nullptr);
     std::vector<std::string> names(1100), merges;
     std::vector<int32_t>     types(1100, 5);
@@ -293,9 +315,10 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
         types[last] = json_is_true(json_object_get(value, "special")) ? 3 : 4;
     }
     json_array_foreach(json_object_get(json_object_get(root.get(), "model"), "merges"), i, value)
-        merges.push_back(json_is_string(value) ? json_string_value(value)
-                                               : std::string(json_string_value(json_array_get(value, 0))) + " " +
-                                                     json_string_value(json_array_get(value, 1)));
+        merges.push_back(json_is_string(value)
+                             ? json_string_value(value)
+                             : std::string(json_string_value(json_array_get(value, 0))) + " " +
+                                   json_string_value(json_array_get(value, 1)));
     GgufWriter file;
     file.text("tokenizer.ggml.model", "gpt2");
     file.text("tokenizer.ggml.pre", GetParam().second);
@@ -308,7 +331,8 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
     EXPECT_EQ(weir_tokenizer_size(t.get()), last + 1);
     EXPECT_EQ(encode(t.get(), "[PAD1099]").size() > 3, true);
     weir_tokenizer *json_tokenizer = nullptr;
-    ASSERT_EQ(weir_tokenizer_open_json(&json_tokenizer, path.c_str(), &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_tokenizer_open_json(&json_tokenizer, path.c_str(), &error), WEIR_OK)
+        << error.text;
     const TokenizerPtr reference(json_tokenizer, weir_tokenizer_close);
     std::ifstream      in("tests/golden/text/strings.jsonl");
     std::string        line;
@@ -321,9 +345,12 @@ TEST_P(Converted, GgufGivesTheIdsOfTokenizerJson)
 }
 
 INSTANTIATE_TEST_SUITE_P(Flavours, Converted,
-                         testing::Values(std::make_pair("qwen2", "qwen2"), std::make_pair("qwen35", "qwen35"),
-                                         std::make_pair("llama3", "llama-bpe"), std::make_pair("gpt2", "gpt-2"),
-                                         std::make_pair("deepseek3", "deepseek-v3"), std::make_pair("smollm", "smollm")));
+                         testing::Values(std::make_pair("qwen2", "qwen2"),
+                                         std::make_pair("qwen35", "qwen35"),
+                                         std::make_pair("llama3", "llama-bpe"),
+                                         std::make_pair("gpt2", "gpt-2"),
+                                         std::make_pair("deepseek3", "deepseek-v3"),
+                                         std::make_pair("smollm", "smollm")));
 
 TEST(Detokenizer, AForkGoesItsOwnWay)
 {

@@ -23,7 +23,8 @@ TEST(OneRuntime, EveryEntryPointComesFromOneLibrary)
     ASSERT_NE(dnnl_version(), nullptr); /* libdnnl is really linked */
     const std::string runtime = library_of("__kmpc_fork_call");
     EXPECT_NE(runtime, "(none)");
-    for (const char *symbol : { "GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads", "omp_get_max_threads" })
+    for (const char *symbol : { "GOMP_parallel", "GOMP_barrier", "omp_get_thread_num",
+                                "omp_get_num_threads", "omp_get_max_threads" })
         EXPECT_EQ(library_of(symbol), runtime) << symbol;
 }
 
@@ -39,4 +40,4 @@ TEST(OneRuntime, ThreadsAreNumberedFromZeroWithoutGaps)
     EXPECT_EQ(seen, std::vector<int>(n, 1));
 }
 
-}  // namespace
+} // namespace
