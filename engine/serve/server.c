@@ -41,7 +41,8 @@ static weir_status listen_on(weir_server *server, const struct addrinfo *address
     server->access.is_loopback = address_is_loopback(address->ai_addr);
     if (!server->access.is_loopback && server->access.n_keys == 0 && !o->insecure)
         return weir_error_set(error, WEIR_ECONFIG,
-                              "server.host %s can be reached from other machines and no API key is set; set server.api_key, or "
+                              "server.host %s can be reached from other machines and no API key is "
+                              "set; give server.api_key_file or WEIR_API_KEY, or set "
                               "server.insecure if that is meant",
                               o->host);
     server->loop.listener = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
