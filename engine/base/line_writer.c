@@ -2,6 +2,7 @@
 #include "engine/base/line_writer.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -21,13 +22,17 @@ struct weir_line_writer {
     pthread_mutex_t lock;
     pthread_cond_t  some;
     size_t          first, used; /* of the ring */
-    uint64_t        dropped, said;
+    uint64_t        queued, taken; /* bytes since the beginning */
+    uint64_t        dropped, said; /* lines */
+    uint64_t        say_after; /* bytes taken; 0: nothing is to be said */
     bool            is_closing;
+    bool            is_inside; /* of the thread: the last byte written ends no line */
+    bool            is_cut; /* of the thread: and what follows was refused */
     int64_t         deadline_ns; /* once it is closing */
     char            ring[QUEUE_BYTES];
 };
 
-/* Lock held from here to `take`. */
+/* Lock held in `push` and `take`. */
 static bool push(weir_line_writer *w, const char *bytes, size_t n)
 {
     if (n > QUEUE_BYTES - w->used) return false;
@@ -36,25 +41,23 @@ static bool push(weir_line_writer *w, const char *bytes, size_t n)
     memcpy(w->ring + at, bytes, head);
     memcpy(w->ring, bytes + head, n - head);
     w->used += n;
+    w->queued += n;
     return true;
 }
 
-static void say_dropped(weir_line_writer *w)
-{
-    char      line[160];
-    const int n = snprintf(line, sizeof line, "%s%llu%s\n", w->before,
-                           (unsigned long long)(w->dropped - w->said), w->after);
-    if (n > 0 && (size_t)n < sizeof line && push(w, line, (size_t)n)) w->said = w->dropped;
-}
-
+/* Whole lines: what others write to the same file comes between them. A longer one is cut. */
 static size_t take(weir_line_writer *w, char *piece)
 {
-    const size_t end = QUEUE_BYTES - w->first, n = w->used < PIECE ? w->used : PIECE,
-                 head = n < end ? n : end;
+    const size_t end = QUEUE_BYTES - w->first, most = w->used < PIECE ? w->used : PIECE;
+    const size_t head = most < end ? most : end;
     memcpy(piece, w->ring + w->first, head);
-    memcpy(piece + head, w->ring, n - head);
+    memcpy(piece + head, w->ring, most - head);
+    size_t n = most;
+    while (n > 0 && piece[n - 1] != '\n') n--;
+    if (n == 0) n = most;
     w->first = (w->first + n) % QUEUE_BYTES;
     w->used -= n;
+    w->taken += n;
     return n;
 }
 
@@ -63,8 +66,8 @@ void weir_line_writer_put(weir_line_writer *w, const char *line, size_t n)
     (void)pthread_mutex_lock(&w->lock);
     if (!push(w, line, n))
         w->dropped++;
-    else if (w->dropped > w->said)
-        say_dropped(w);
+    else if (w->dropped > w->said && w->say_after == 0)
+        w->say_after = w->queued;
     (void)pthread_cond_signal(&w->some);
     (void)pthread_mutex_unlock(&w->lock);
 }
@@ -96,38 +99,79 @@ static size_t count_lines(const char *bytes, size_t n)
     return lines;
 }
 
-/* false: time is up before they are written. */
-static bool write_piece(weir_line_writer *w, const char *bytes, size_t n)
+typedef enum outcome { WRITTEN, REFUSED, LATE } outcome;
+
+/* *n_written: also of what is refused, as by a disk that fills up. */
+static outcome write_bytes(weir_line_writer *w, size_t *n_written, const char *bytes, size_t n)
 {
-    while (n > 0) {
+    *n_written = 0;
+    while (*n_written < n) {
         struct pollfd ready = { .fd = w->fd, .events = POLLOUT };
         const int     found = poll(&ready, 1, LOOK_MS);
-        if (is_late(w)) return false;
+        if (is_late(w)) return LATE;
         if (found == 0 || (found < 0 && errno == EINTR)) continue;
-        const ssize_t written = write(w->fd, bytes, n);
+        const ssize_t written = write(w->fd, bytes + *n_written, n - *n_written);
         if (written < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (written <= 0) { /* the reader is gone or the disk is full */
-            (void)pthread_mutex_lock(&w->lock);
-            w->dropped += count_lines(bytes, n);
-            (void)pthread_mutex_unlock(&w->lock);
-            return true;
+            w->is_cut = w->is_inside;
+            return REFUSED;
         }
-        bytes += written;
-        n -= (size_t)written;
+        *n_written += (size_t)written;
+        w->is_inside = bytes[*n_written - 1] != '\n';
     }
-    return true;
+    return WRITTEN;
+}
+
+/* Lines that are refused are counted. */
+static outcome write_lines(weir_line_writer *w, const char *bytes, size_t n)
+{
+    size_t n_written = 0;
+    if (w->is_cut) { /* half a line stands there */
+        const outcome end = write_bytes(w, &n_written, "\n", 1);
+        if (end == WRITTEN) w->is_cut = false;
+        if (end == LATE) return LATE;
+    }
+    const outcome result = write_bytes(w, &n_written, bytes, n);
+    if (result != REFUSED) return result;
+    (void)pthread_mutex_lock(&w->lock);
+    w->dropped += count_lines(bytes + n_written, n - n_written);
+    (void)pthread_mutex_unlock(&w->lock);
+    return REFUSED;
+}
+
+/* They count as said once the descriptor took the line. */
+static outcome say_dropped(weir_line_writer *w, uint64_t dropped)
+{
+    char           line[160];
+    size_t         n_written = 0;
+    const size_t   room = sizeof line;
+    const uint64_t more = dropped - w->said;
+    const int      n = snprintf(line, room, "%s%" PRIu64 "%s\n", w->before, more, w->after);
+    if (n < 0 || (size_t)n >= room) return WRITTEN;
+    const outcome result = write_bytes(w, &n_written, line, (size_t)n);
+    if (result != WRITTEN) return result;
+    (void)pthread_mutex_lock(&w->lock);
+    w->said = dropped;
+    w->say_after = 0;
+    (void)pthread_mutex_unlock(&w->lock);
+    return WRITTEN;
 }
 
 static void *run(void *argument)
 {
     weir_line_writer *const w = argument;
     char                    piece[PIECE];
-    for (bool over = false; !over;) {
+    for (;;) {
         (void)pthread_mutex_lock(&w->lock);
         while (w->used == 0 && !w->is_closing) (void)pthread_cond_wait(&w->some, &w->lock);
-        const size_t n = take(w, piece);
+        const size_t   n = take(w, piece);
+        const bool     is_due = w->say_after > 0 && w->taken >= w->say_after;
+        const uint64_t dropped = w->dropped;
         (void)pthread_mutex_unlock(&w->lock);
-        over = n == 0 || !write_piece(w, piece, n);
+        if (n == 0) break;
+        outcome result = write_lines(w, piece, n);
+        if (result == WRITTEN && is_due) result = say_dropped(w, dropped);
+        if (result == LATE) break;
     }
     return NULL;
 }

@@ -3,7 +3,8 @@
  *
  * A bounded queue holds what is not written yet. A line that finds no room, or that the descriptor
  * refuses, is dropped and counted, and the next line that gets through is followed by one that says
- * how many there were. */
+ * how many there were. One write takes whole lines, so that two logs may share a file; a line
+ * of more than 4096 bytes takes several. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

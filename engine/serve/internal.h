@@ -76,7 +76,8 @@ void             weir_connection_free(weir_connection *connection); /* after it 
 void weir_connection_run(weir_connection *connection, uint32_t events);
 void weir_connection_tick(weir_connection *connection, int64_t now_ns); /* times */
 void weir_connection_close(weir_connection *connection); /* at once; its request is left */
-/* How much is lost by closing it to make room for another: 0 idle, 1 in a header, 2 in a body that does not come; -1: it is busy. */
+/* How much is lost by closing it to make room for another: 0 idle, 1 in a header, 2 in a body that
+ * does not come; -1: it is busy, or too new to be called idle. */
 int weir_connection_worth(const weir_connection *connection, int64_t now_ns);
 
 /* respond.c */

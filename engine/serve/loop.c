@@ -101,7 +101,10 @@ static bool take(weir_server *server, int fd, const struct in6_addr *address, bo
     struct epoll_event event = { .events = EPOLLIN, .data.ptr = c };
     c->events = EPOLLIN;
     add(&server->loop, c);
-    if (epoll_ctl(server->loop.epoll, EPOLL_CTL_ADD, fd, &event) != 0) weir_connection_close(c);
+    if (epoll_ctl(server->loop.epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        weir_connection_close(c);
+    else
+        weir_connection_run(c, 0); /* its request is often there already */
     return true;
 }
 

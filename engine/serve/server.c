@@ -46,7 +46,7 @@ static weir_status listen_on(weir_server *server, const struct addrinfo *address
     if (!server->access.is_loopback && server->access.n_keys == 0 && !o->insecure)
         return weir_error_set(error, WEIR_ECONFIG,
                               "server.host %s can be reached from other machines and no API key is "
-                              "set; set server.api_key, or "
+                              "set; give server.api_key_file or WEIR_API_KEY, or set "
                               "server.insecure if that is meant",
                               o->host);
     server->loop.listener =

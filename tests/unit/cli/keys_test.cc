@@ -67,6 +67,27 @@ TEST_F(Keys, AFileWithoutAKeyOrWithTooManyIsRefused)
     EXPECT_EQ(WEIR_ENOTFOUND, weir_keys_read(&keys_, config_.get(), &error_));
 }
 
+TEST_F(Keys, WarnOfAFileThatOthersMayRead)
+{
+    const std::string path = std::string(getenv("TEST_TMPDIR")) + "/keys";
+    const struct {
+        mode_t mode;
+        bool   is_warned;
+    } cases[] = { { 0600, false }, { 0400, false }, { 0640, true }, { 0604, true } };
+    ASSERT_EQ(WEIR_OK, read_file("sk-unsaid\n")) << error_.text;
+    for (const auto &c : cases) {
+        ASSERT_EQ(0, chmod(path.c_str(), c.mode));
+        weir_keys_free(&keys_);
+        testing::internal::CaptureStderr();
+        const weir_status status = weir_keys_read(&keys_, config_.get(), &error_);
+        const std::string said = testing::internal::GetCapturedStderr();
+        EXPECT_EQ(WEIR_OK, status) << error_.text;
+        const bool is_warned = said.find(path + " can be read by other users") != said.npos;
+        EXPECT_EQ(c.is_warned, is_warned) << std::oct << c.mode << ": " << said;
+        EXPECT_EQ(said.npos, said.find("sk-unsaid")) << "a key in the log: " << said;
+    }
+}
+
 TEST_F(Keys, TheEnvironmentAndTheConfigurationCountToo)
 {
     ASSERT_EQ(0, setenv("WEIR_API_KEY", "from-environment", 1));

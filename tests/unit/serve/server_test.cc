@@ -288,7 +288,7 @@ TEST_F(Server, OtherAddressesNeedAKey)
     const char *const   key = "k";
     o.host = "0.0.0.0";
     EXPECT_EQ(WEIR_ECONFIG, weir_server_open(&other, &o, &error));
-    EXPECT_NE(nullptr, strstr(error.text, "server.api_key")) << error.text;
+    EXPECT_NE(nullptr, strstr(error.text, "server.api_key_file or WEIR_API_KEY")) << error.text;
     o.insecure = true;
     EXPECT_EQ(WEIR_OK, weir_server_open(&other, &o, &error)) << error.text;
     weir_server_close(other);
