@@ -81,7 +81,7 @@ static void add_error(head *h, const weir_api_error *error)
 }
 
 /* With every answer that was made over rows that lost something, or without some of them. */
-static void add_kv(head *h, const weir_exchange *x)
+static void add_kv(head *h, weir_exchange *x)
 {
     const weir_service_info *const info = weir_service_info_of(x->server->options.service);
     const weir_banks *const        banks = &info->banks;
@@ -90,7 +90,9 @@ static void add_kv(head *h, const weir_exchange *x)
     if (banks->n_layers > 0)
         add(h, "x-weir-kv-banks: %lld\r\n",
             (long long)((banks->ring.slots + banks->exact.slots) / banks->n_layers));
+    (void)pthread_mutex_lock(&x->lock);
     const weir_usage usage = weir_generation_usage(x->generation);
+    (void)pthread_mutex_unlock(&x->lock);
     if (usage.kv_policy != NULL)
         add(h, "x-weir-kv-policy: %s\r\nx-weir-kv-budget: %lld\r\n", usage.kv_policy,
             (long long)usage.kv_budget);
@@ -124,7 +126,7 @@ static void add_allow(head *h, const weir_exchange *x)
 }
 
 /* false: it does not fit. */
-static bool make_head(weir_connection *c, const weir_exchange *x)
+static bool make_head(weir_connection *c, weir_exchange *x)
 {
     head h = { .text = c->out_head };
     add(&h, "HTTP/1.1 %d %s\r\n", x->status, reason_of(x->status));
