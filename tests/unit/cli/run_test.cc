@@ -208,7 +208,11 @@ class Interrupt {
     }
     Interrupt(const Interrupt &) = delete;
     Interrupt &operator=(const Interrupt &) = delete;
-    ~Interrupt() { sender_.join(); }
+    ~Interrupt()
+    {
+        sender_.join();
+        weir_interrupted = 0;
+    }
 
   private:
     std::thread sender_;
@@ -221,6 +225,9 @@ TEST_F(Commands, CtrlCEndsOneLongPieceOfWork)
     for (int i = 0; i < 4500; i++) text += "One two three " + std::to_string(i) + ". ";
     for (int i = 0; i < 4000; i++) ids += ",5";
     const std::string file = put("long", text);
+    const std::string documents =
+        put("documents", "{\"label\": \"Long\", \"text\": \"" + text + "\"}\n");
+    ASSERT_EQ(run({ "db", "create", "--dir", path("db"), "--model", demo }).code, 0);
     const struct {
         std::vector<std::string> words;
         const char              *says;
@@ -240,6 +247,8 @@ TEST_F(Commands, CtrlCEndsOneLongPieceOfWork)
         { { "bench", "--policies", "snapkv", "--budget", "256", "--depth", "2048", "--gen",
             "6000" },
           "0 of 7 pairs" },
+        { { "db", "ingest", "--context", "65536", "--dir", path("db"), "--documents", documents },
+          "0 of 1 documents" },
         { { "logits", "--tokens", ids, "--decode-from", "1", "--out", path("logits") },
           "[0-9]+ of 4001 tokens" },
     };
