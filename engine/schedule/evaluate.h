@@ -19,7 +19,7 @@ typedef struct weir_evaluation {
     weir_logits_visitor visit; /* NULL: no logits are computed but for the last row, see `last` */
     void               *user;
     const float        *last; /* out: logits of the last position, borrowed until the next step */
-    /* Looked at before each step: not 0 ends it with ECANCELED, what is computed stays. May be NULL. */
+    /* Looked at before each step: not 0 ends it with ECANCELED, what is computed stays. */
     const volatile int *stopped;
 } weir_evaluation;
 
