@@ -63,12 +63,15 @@ static void take_logits(void *user, int32_t first, int32_t n_rows, const float *
 static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, bool decode,
                            weir_error *error)
 {
-    return weir_evaluate(weir_engine_runner(b->engine), sequence,
-                         &(weir_evaluation){ .tokens = b->tokens,
-                                             .n_tokens = n,
-                                             .decode_from = decode ? 0 : INT32_MAX,
-                                             .visit = decode ? take_logits : NULL },
-                         error);
+    const weir_status status =
+        weir_evaluate(weir_engine_runner(b->engine), sequence,
+                      &(weir_evaluation){ .tokens = b->tokens,
+                                          .n_tokens = n,
+                                          .decode_from = decode ? 0 : INT32_MAX,
+                                          .visit = decode ? take_logits : NULL,
+                                          .stopped = &weir_interrupted },
+                      error);
+    return weir_progress_after(status, b->n_timed, error);
 }
 
 static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_error *error)
@@ -195,11 +198,16 @@ static void show_context(void *user, int32_t first, int32_t n_rows)
 static weir_status read_context(bench *b, int32_t n, weir_error *error)
 {
     weir_evaluation evaluation = {
-        .tokens = b->tokens, .n_tokens = n, .decode_from = INT32_MAX, .before = show_context
+        .tokens = b->tokens,
+        .n_tokens = n,
+        .decode_from = INT32_MAX,
+        .before = show_context,
+        .stopped = &weir_interrupted,
     };
     weir_progress_begin("reading the context", "tokens", (int64_t)b->base.n_tokens + n);
-    const weir_status status =
-        weir_evaluate(weir_engine_runner(b->engine), &b->base, &evaluation, error);
+    const weir_status status = weir_progress_after(
+        weir_evaluate(weir_engine_runner(b->engine), &b->base, &evaluation, error),
+        b->base.n_computed, error);
     weir_progress_begin("measuring", "turns", b->n_turns);
     return status;
 }

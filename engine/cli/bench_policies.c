@@ -23,6 +23,7 @@ typedef struct paired {
     weir_sequence                    plain, policy, work; /* work: forks of the others */
     weir_keeping                    *keeping; /* of policy, and of work */
     int32_t                         *tokens; /* any ids */
+    int32_t                          n_pairs; /* of the policy: taken */
 } paired;
 
 typedef struct turn {
@@ -50,7 +51,10 @@ static weir_status decode(paired *p, weir_sequence *s, int32_t n, turn *out, wei
 {
     const int64_t start = weir_clock_ns();
     *out = (turn){ 0 };
-    for (int32_t i = 0; i < n; i++) WEIR_TRY(step(p, s, 1, &out->evicting, error));
+    for (int32_t i = 0; i < n; i++) {
+        if (weir_interrupted) return weir_progress_interrupted(p->n_pairs, error);
+        WEIR_TRY(step(p, s, 1, &out->evicting, error));
+    }
     out->seconds = (double)(weir_clock_ns() - start) * 1e-9;
     return WEIR_OK;
 }
@@ -113,9 +117,10 @@ static weir_status take_pairs(paired *p, weir_policy_bench_row *row, weir_error 
     const double  n = (double)p->options->n_tokens;
     const int32_t n_pairs = p->options->n_pairs;
     turn          warm_up, turns[2]; /* the plain cache's, the policy's */
+    weir_progress_begin(row->name, "pairs", n_pairs);
+    p->n_pairs = 0;
     WEIR_TRY(take_turn(p, false, &warm_up, error));
     WEIR_TRY(take_turn(p, true, &warm_up, error));
-    weir_progress_begin(row->name, "pairs", n_pairs);
     for (int32_t i = 0; i < n_pairs; i++) {
         WEIR_TRY(weir_progress_step(i, error)); /* nothing is written while the clock runs */
         WEIR_TRY(take_turn(p, i % 2 != 0, &turns[i % 2], error));
@@ -124,6 +129,7 @@ static weir_status take_pairs(paired *p, weir_policy_bench_row *row, weir_error 
         policy[i] = n / turns[1].seconds;
         ratios[i] = turns[0].seconds / turns[1].seconds;
         evicting += turns[1].evicting;
+        p->n_pairs = i + 1;
     }
     weir_progress_end();
     row->evict_ms = evicting / (n * (double)n_pairs) * 1e3;

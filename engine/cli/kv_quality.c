@@ -20,7 +20,7 @@ typedef struct side {
 typedef struct comparison {
     side             wide, coded;
     weir_quality_sum sum;
-    int64_t          n_vocab;
+    int64_t          n_vocab, n_windows; /* n_windows: compared */
 } comparison;
 
 static weir_status open_side(side *s, const weir_engine *engine, const weir_kv_spec *spec,
@@ -65,6 +65,7 @@ static weir_status compare_window(comparison *c, const int32_t *tokens, int32_t 
     for (int32_t at = 0; at < window; at += PIECE) {
         const int32_t n = window - at < PIECE ? window - at : PIECE;
         const float  *wide, *coded;
+        WEIR_TRY(weir_progress_step(c->n_windows, error));
         WEIR_TRY(step(&c->wide, tokens + at, n, &wide, error));
         WEIR_TRY(step(&c->coded, tokens + at, n, &coded, error));
         for (int32_t r = 0; r < n && at + r + 1 < window; r++)
@@ -87,10 +88,9 @@ static weir_status run(comparison *c, const weir_engine *engine, const weir_kv_q
     WEIR_TRY(open_side(&c->wide, engine, NULL, error));
     WEIR_TRY(open_side(&c->coded, engine, spec, error));
     weir_progress_begin("comparing formats", "windows", n_windows);
-    for (int64_t i = 0; i < n_windows; i++) {
-        WEIR_TRY(weir_progress_step(i, error));
-        WEIR_TRY(compare_window(c, task->text->data + i * task->window, task->window, error));
-    }
+    for (; c->n_windows < n_windows; c->n_windows++)
+        WEIR_TRY(
+            compare_window(c, task->text->data + c->n_windows * task->window, task->window, error));
     weir_progress_end();
     return WEIR_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "engine/base/checked.h"
 #include "engine/base/file.h"
+#include "engine/cli/progress.h"
 #include "engine/schedule/evaluate.h"
 
 /* The file being made: the header is known beforehand, rows are filled in as steps run. */
@@ -88,6 +89,7 @@ static void on_rows(void *user, int32_t first, int32_t n_rows)
     sheet *const s = user;
     s->row = first;
     s->n_rows = n_rows;
+    weir_progress_tick(first);
 }
 
 static void on_logits(void *user, int32_t first, int32_t n_rows, const float *logits)
@@ -123,9 +125,13 @@ weir_status weir_write_logits(const weir_engine *engine, const weir_logits_optio
                                        .decode_from = options->decode_from,
                                        .before = on_rows,
                                        .visit = on_logits,
-                                       .user = &s };
+                                       .user = &s,
+                                       .stopped = &weir_interrupted };
         weir_runner_observe(weir_engine_runner(engine), on_hidden, &s);
+        weir_progress_begin("computing", "tokens", options->n_tokens);
         status = weir_evaluate(weir_engine_runner(engine), &sequence, &evaluation, error);
+        status = weir_progress_after(status, sequence.n_computed, error);
+        weir_progress_end();
         weir_runner_observe(weir_engine_runner(engine), NULL, NULL);
     }
     if (status == WEIR_OK) status = weir_file_write_atomic(options->path, s.bytes, s.size, error);

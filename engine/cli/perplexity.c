@@ -86,7 +86,8 @@ static weir_status score_window(scorer *s, const weir_engine *engine, weir_seque
                                    .chunk = keeping != NULL ? PIECE : 0,
                                    .decode_from = INT32_MAX,
                                    .visit = on_logits,
-                                   .user = s };
+                                   .user = s,
+                                   .stopped = &weir_interrupted };
     weir_sequence_clear(sequence);
     if (keeping != NULL) sequence->keeping = weir_keeping_begin(keeping, 0, 0, 0);
     WEIR_TRY(weir_evaluate(weir_engine_runner(engine), sequence, &evaluation, error));
@@ -131,6 +132,7 @@ static weir_status score_windows(scorer *s, const weir_engine *engine, const wei
         s->window = ids->data + i * (size_t)s->n;
         status = weir_progress_step((int64_t)i, error);
         if (status == WEIR_OK) status = score_window(s, engine, &sequence, keeping, error);
+        status = weir_progress_after(status, is_stream ? sequence.n_computed : (int64_t)i, error);
     }
     weir_progress_end();
     weir_sequence_close(&sequence);

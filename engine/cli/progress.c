@@ -97,6 +97,11 @@ weir_status weir_progress_interrupted(int64_t done, weir_error *error)
                           done, own.total, own.unit);
 }
 
+weir_status weir_progress_after(weir_status status, int64_t done, weir_error *error)
+{
+    return status == WEIR_ECANCELED ? weir_progress_interrupted(done, error) : status;
+}
+
 weir_status weir_progress_step(int64_t done, weir_error *error)
 {
     if (weir_interrupted && done < own.total) return weir_progress_interrupted(done, error);

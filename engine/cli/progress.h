@@ -37,8 +37,11 @@ void weir_progress_tick(int64_t done);
 WEIR_MUST_CHECK weir_status weir_progress_step(int64_t done, weir_error *error);
 /* ECANCELED with that text. */
 weir_status weir_progress_interrupted(int64_t done, weir_error *error);
-void        weir_progress_pause(void); /* before something else is printed */
-void        weir_progress_end(void);
+/* The status of a piece of work; ECANCELED gets that text. */
+WEIR_MUST_CHECK weir_status weir_progress_after(weir_status status, int64_t done,
+                                                weir_error *error);
+void                        weir_progress_pause(void); /* before something else is printed */
+void                        weir_progress_end(void);
 
 /* ---- Ctrl-C ---- */
 

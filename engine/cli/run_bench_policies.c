@@ -8,10 +8,12 @@
 
 static void print_row(const weir_policy_bench_row *row)
 {
-    (void)printf("%-24s %7.3f (%.3f..%.3f) %9.2f %9.2f %10.3f %12.1f %7lld %10.2f %8.1f\n",
-                 row->name, row->ratio.median, row->ratio.least, row->ratio.most, row->plain.median,
-                 row->policy.median, row->evict_ms, row->prompt_ms, (long long)row->n_live,
-                 (double)row->memory_bytes * 1e-6, row->bandwidth);
+    char spread[64];
+    (void)snprintf(spread, sizeof spread, "(%.3f..%.3f)", row->ratio.least, row->ratio.most);
+    (void)printf("%-24s %7.3f %-20s %9.2f %9.2f %10.3f %12.1f %7lld %10.2f %8.1f\n", row->name,
+                 row->ratio.median, spread, row->plain.median, row->policy.median, row->evict_ms,
+                 row->prompt_ms, (long long)row->n_live, (double)row->memory_bytes * 1e-6,
+                 row->bandwidth);
     (void)fflush(stdout);
 }
 
@@ -52,7 +54,7 @@ static int measure(const weir_engine *engine, const weir_policy_bench_options *o
     if (!as_json)
         (void)printf("%s: decoding behind %d rows of noise cut to %lld, beside a plain cache of as "
                      "many; %d pairs of turns of %d tokens\n"
-                     "%-24s %22s %9s %9s %10s %12s %7s %10s %8s\n",
+                     "%-24s %-28s %9s %9s %10s %12s %7s %10s %8s\n",
                      weir_engine_plan_of(engine)->model, (int)options->depth,
                      (long long)options->budget, (int)options->n_pairs, (int)options->n_tokens,
                      "policy", "speed ratio (min..max)", "plain t/s", "t/s", "evict ms",

@@ -51,8 +51,10 @@ static weir_status read_windows(run *r, const weir_engine *engine, const weir_id
         status = weir_evaluate(runner, &sequence,
                                &(weir_evaluation){ .tokens = ids->data + i * (size_t)window,
                                                    .n_tokens = window,
-                                                   .decode_from = INT32_MAX },
+                                                   .decode_from = INT32_MAX,
+                                                   .stopped = &weir_interrupted },
                                error);
+        status = weir_progress_after(status, (int64_t)i, error);
     }
     weir_progress_end();
     weir_error late;

@@ -102,6 +102,8 @@ static weir_status ingest_lines(document *d, const char *path, weir_error *error
         status = weir_progress_step((int64_t)n - 1, error);
         if (status == WEIR_OK && strspn(line, " \t\r") < length)
             status = ingest_line(d, line, length, error);
+        if (status == WEIR_ECANCELED && weir_interrupted)
+            status = weir_progress_interrupted((int64_t)n - 1, error);
         if (is_of_document(status)) {
             weir_log(WEIR_LOG_WARNING, "%s: %s", name, error->text);
             n_bad++;

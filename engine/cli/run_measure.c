@@ -23,6 +23,7 @@ int weir_run_logits(const weir_arguments *arguments)
     config.batch.max_sequences = 1;
     const int code = weir_open(&engine, &config, WEIR_USE_RUNNER);
     if (code != WEIR_EXIT_OK) return code;
+    weir_stop_on_interrupt();
     weir_status status =
         weir_prompt_from_list(&ids, weir_argument(arguments, "tokens"),
                               weir_model_shape(weir_engine_model(engine))->n_vocab, &error);
@@ -38,7 +39,7 @@ int weir_run_logits(const weir_arguments *arguments)
             &error);
     weir_ids_free(&ids);
     weir_engine_close(engine);
-    return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
+    return weir_end(status, &error);
 }
 
 /* ---- bench ----------------------------------------------------------------------------------------------- */

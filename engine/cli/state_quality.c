@@ -15,7 +15,7 @@ typedef struct comparison {
     weir_quality_sum  sum;
     float            *logits; /* [block, n_vocab] of `whole` */
     void             *packed; /* of the largest state; NULL: the form has 16 bits or more */
-    int64_t           n_vocab;
+    int64_t           n_vocab, n_windows; /* n_windows: compared */
     int32_t           block;
     weir_state_form   form;
 } comparison;
@@ -91,13 +91,16 @@ static weir_status compare_window(comparison *c, const int32_t *tokens,
     weir_sequence_clear(&c->origin);
     weir_sequence_clear(&c->whole);
     weir_sequence_clear(&c->other);
-    for (int32_t at = 0; at < task->before; at += c->block)
+    for (int32_t at = 0; at < task->before; at += c->block) {
+        WEIR_TRY(weir_progress_step(c->n_windows, error));
         WEIR_TRY(step(c, &c->origin, tokens + at, c->block, &logits, error));
+    }
     weir_sequence_fork(&c->whole, &c->origin);
     weir_sequence_fork(&c->other, &c->origin);
     WEIR_TRY(store_and_load(c, &c->other, error));
     for (int32_t at = task->before; at < task->window; at += c->block) {
         const int32_t n = task->window - at < c->block ? task->window - at : c->block;
+        WEIR_TRY(weir_progress_step(c->n_windows, error));
         WEIR_TRY(step(c, &c->whole, tokens + at, n, &logits, error));
         memcpy(c->logits, logits, (size_t)n * (size_t)c->n_vocab * sizeof *logits);
         WEIR_TRY(step(c, &c->other, tokens + at, n, &logits, error));
@@ -134,10 +137,8 @@ static weir_status run(comparison *c, const weir_engine *engine,
     WEIR_TRY(weir_quality_open(&c->sum, n_windows * (task->window - task->before), engine, error));
     WEIR_TRY(open_sequences(c, engine, error));
     weir_progress_begin("comparing states", "windows", n_windows);
-    for (int64_t i = 0; i < n_windows; i++) {
-        WEIR_TRY(weir_progress_step(i, error));
-        WEIR_TRY(compare_window(c, task->text->data + i * task->window, task, error));
-    }
+    for (; c->n_windows < n_windows; c->n_windows++)
+        WEIR_TRY(compare_window(c, task->text->data + c->n_windows * task->window, task, error));
     weir_progress_end();
     return WEIR_OK;
 }

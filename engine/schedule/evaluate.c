@@ -32,10 +32,13 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
     sequence->n_tokens += evaluation->n_tokens;
     while (sequence->n_computed < sequence->n_tokens) {
         const int32_t first = sequence->n_computed;
-        weir_work     work = { .sequence = sequence,
-                               .n_rows = next_rows(runner, evaluation, first, sequence->n_tokens),
-                               .is_prompt = first < evaluation->decode_from };
-        const bool    is_last = first + work.n_rows == sequence->n_tokens;
+        if (evaluation->stopped != NULL && *evaluation->stopped != 0)
+            return weir_error_set(error, WEIR_ECANCELED, "stopped after %d of %d tokens",
+                                  (int)first, (int)sequence->n_tokens);
+        weir_work  work = { .sequence = sequence,
+                            .n_rows = next_rows(runner, evaluation, first, sequence->n_tokens),
+                            .is_prompt = first < evaluation->decode_from };
+        const bool is_last = first + work.n_rows == sequence->n_tokens;
         work.wanted = evaluation->visit != NULL ? WEIR_LOGITS_ALL
                       : is_last                 ? WEIR_LOGITS_LAST
                                                 : WEIR_LOGITS_NONE;

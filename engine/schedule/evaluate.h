@@ -19,9 +19,12 @@ typedef struct weir_evaluation {
     weir_logits_visitor visit; /* NULL: no logits are computed but for the last row, see `last` */
     void               *user;
     const float        *last; /* out: logits of the last position, borrowed until the next step */
+    /* Looked at before each step: not 0 ends it with ECANCELED, what is computed stays. */
+    const volatile int *stopped;
 } weir_evaluation;
 
-/* Appends the tokens to `sequence` and computes them. EFULL when they do not fit into the window or the pages. */
+/* Appends the tokens to `sequence` and computes them. EFULL when they do not fit into the window or
+ * the pages, ECANCELED when stopped. */
 WEIR_MUST_CHECK weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence,
                                           weir_evaluation *evaluation, weir_error *error);
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -187,6 +188,83 @@ TEST_F(Commands, AnInterruptedEvaluationSaysWhatItDid)
     const Outcome after = run({ "eval", "perplexity", "--window", "64", "--model", demo, "--text",
                                 put("t", text), "--quiet" });
     EXPECT_EQ(after.code, 0) << after.err;
+}
+
+/* Sends Ctrl-C a little after the command begins to catch it. */
+class Interrupt {
+  public:
+    explicit Interrupt(int milliseconds)
+    {
+        signal(SIGINT, SIG_DFL);
+        sender_ = std::thread([milliseconds] {
+            struct sigaction now = {};
+            for (int i = 0; i < 60000 && now.sa_handler == SIG_DFL; i++) {
+                usleep(1000);
+                sigaction(SIGINT, nullptr, &now);
+            }
+            usleep(static_cast<useconds_t>(milliseconds) * 1000);
+            if (now.sa_handler != SIG_DFL) kill(getpid(), SIGINT);
+        });
+    }
+    Interrupt(const Interrupt &) = delete;
+    Interrupt &operator=(const Interrupt &) = delete;
+    ~Interrupt()
+    {
+        sender_.join();
+        weir_interrupted = 0;
+    }
+
+  private:
+    std::thread sender_;
+};
+
+/* One window, prompt or turn may take minutes: Ctrl-C is heeded within it, at the next step. */
+TEST_F(Commands, CtrlCEndsOneLongPieceOfWork)
+{
+    std::string text, ids = "5";
+    for (int i = 0; i < 4500; i++) text += "One two three " + std::to_string(i) + ". ";
+    for (int i = 0; i < 4000; i++) ids += ",5";
+    const std::string file = put("long", text);
+    const std::string documents =
+        put("documents", "{\"label\": \"Long\", \"text\": \"" + text + "\"}\n");
+    ASSERT_EQ(run({ "db", "create", "--dir", path("db"), "--model", demo }).code, 0);
+    const struct {
+        std::vector<std::string> words;
+        const char              *says;
+        int                      after = 200; /* milliseconds */
+    } cases[] = {
+        { { "eval", "perplexity", "--stream", "--context", "65536", "--text", file },
+          "[0-9]+ of [0-9]+ tokens" },
+        { { "eval", "perplexity", "--window", "32768", "--context", "65536", "--text", file },
+          "0 of 1 windows" },
+        { { "eval", "kv-quality", "--window", "32768", "--text", file }, "0 of 1 windows" },
+        { { "eval", "states", "--set", "model.arch=qwen35-coda", "--window", "32768", "--text",
+            file },
+          "0 of 1 windows" },
+        { { "calibrate", "--window", "32768", "--text", file, "--out", path("statistics") },
+          "0 of 1 windows" },
+        { { "bench", "--depth", "60000", "--context", "65536" }, "[0-9]+ of 60000 tokens" },
+        { { "bench", "--prompt", "60000", "--gen", "0", "--context", "65536" },
+          "0 of 12 turns",
+          3000 /* the bandwidth is measured first */ },
+        { { "db", "ingest", "--context", "65536", "--dir", path("db"), "--documents", documents },
+          "0 of 1 documents" },
+        { { "logits", "--tokens", ids, "--decode-from", "1", "--out", path("logits") },
+          "[0-9]+ of 4001 tokens" },
+    };
+    for (const auto &c : cases) {
+        std::vector<std::string> words = c.words;
+        words.insert(words.end(), { "--model", demo });
+        const std::string name = words[0] + " " + words[1] + " " + words[2];
+        const Interrupt   interrupt(c.after);
+        const Outcome     o = run(words);
+        EXPECT_EQ(o.code, 130) << name << ": " << o.err << o.out;
+        EXPECT_TRUE(
+            std::regex_search(o.err, std::regex(std::string("interrupted after ") + c.says)))
+            << name << ": " << o.err;
+    }
+    EXPECT_FALSE(std::filesystem::exists(path("statistics"))) << "no file by halves";
+    EXPECT_FALSE(std::filesystem::exists(path("logits")));
 }
 
 TEST(Url, PutsBracketsAroundIPv6)
