@@ -125,32 +125,34 @@ size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier)
 static bool charge(weir_payer *payer, size_t bytes)
 {
     weir_ledger_payer *const self = (weir_ledger_payer *)payer;
-    return weir_ledger_reserve(self->ledger, WEIR_TIER_HOST, self->account, bytes, self->refused) ==
-           WEIR_OK;
-}
-
-static void refund(weir_payer *payer, size_t bytes)
-{
-    weir_ledger_payer *const self = (weir_ledger_payer *)payer;
-    weir_ledger_return(self->ledger, WEIR_TIER_HOST, self->account, bytes);
-}
-
-static bool charge_nobody(weir_payer *payer, size_t bytes)
-{
-    (void)payer, (void)bytes;
+    if (self->ledger != NULL && weir_ledger_reserve(self->ledger, WEIR_TIER_HOST, self->account,
+                                                    bytes, self->refused) != WEIR_OK)
+        return false;
+    (void)__atomic_fetch_add(&self->held, bytes, __ATOMIC_RELAXED);
     return true;
 }
 
-static void refund_nobody(weir_payer *payer, size_t bytes) { (void)payer, (void)bytes; }
+/* `held` comes last: whoever sees 0 may end the payer. */
+static void refund(weir_payer *payer, size_t bytes)
+{
+    weir_ledger_payer *const self = (weir_ledger_payer *)payer;
+    if (self->ledger != NULL)
+        weir_ledger_return(self->ledger, WEIR_TIER_HOST, self->account, bytes);
+    (void)__atomic_fetch_sub(&self->held, bytes, __ATOMIC_RELEASE);
+}
 
 void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account,
                             weir_error *refused)
 {
-    *payer = (weir_ledger_payer){ .payer = { .charge = ledger != NULL ? charge : charge_nobody,
-                                             .refund = ledger != NULL ? refund : refund_nobody },
+    *payer = (weir_ledger_payer){ .payer = { .charge = charge, .refund = refund },
                                   .ledger = ledger,
                                   .account = account,
                                   .refused = refused };
+}
+
+size_t weir_ledger_payer_held(const weir_ledger_payer *payer)
+{
+    return __atomic_load_n(&payer->held, __ATOMIC_ACQUIRE);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------- */

@@ -76,9 +76,12 @@ typedef struct weir_ledger_payer {
     weir_ledger *ledger;
     weir_account account;
     weir_error  *refused;
+    size_t       held; /* bytes charged and not refunded; atomic */
 } weir_ledger_payer;
 void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account,
                             weir_error *refused);
+/* 0: no block is left that it paid for, and it may end. */
+size_t weir_ledger_payer_held(const weir_ledger_payer *payer);
 
 /* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask for huge pages. NULL-safe free with the same size. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account,

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/log.h"
 #include "engine/serve/internal.h"
 
 static void fill_defaults(weir_server_options *o)
@@ -172,6 +173,7 @@ static void wait_for_exchanges(weir_server *server, int64_t deadline_ns)
 }
 
 static const int64_t last_words_ns = 1000000000; /* for clients to read why their answer ends */
+static const int64_t last_step_ns = 10000000000;
 static const int64_t last_lines_ms = 1000;       /* for the reader of the log */
 
 void weir_server_drain(weir_server *server, int64_t deadline_ns)
@@ -184,6 +186,15 @@ void weir_server_drain(weir_server *server, int64_t deadline_ns)
     weir_loop_command(&server->loop, WEIR_LOOP_LEAVE);
 }
 
+/* Jobs that were released hold memory of requests until the engine's next step gives it back. */
+static bool wait_for_memory(const weir_server *server)
+{
+    const int64_t deadline_ns = weir_clock_ns() + last_step_ns;
+    while (weir_ledger_payer_held(&server->payer) > 0 && weir_clock_ns() < deadline_ns)
+        (void)poll(NULL, 0, 1);
+    return weir_ledger_payer_held(&server->payer) == 0;
+}
+
 void weir_server_close(weir_server *server)
 {
     if (server == NULL) return;
@@ -194,5 +205,8 @@ void weir_server_close(weir_server *server)
     (void)pthread_mutex_destroy(&server->loop.lock);
     (void)pthread_mutex_destroy(&server->workers.lock);
     (void)pthread_cond_destroy(&server->workers.wake);
-    free(server);
+    if (wait_for_memory(server))
+        free(server);
+    else /* the payer must outlive what it paid for */
+        weir_log(WEIR_LOG_ERROR, "the engine still holds memory of requests; it is left to it");
 }
