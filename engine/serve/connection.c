@@ -17,7 +17,6 @@ enum {
     LINGER_BYTES = 64 << 20,
 };
 static const int64_t linger_ns = 2000000000, spare_ns = 2000000000, stall_ns = 2000000000;
-static const int64_t fresh_ns = 100000000; /* for the bytes of a request to arrive */
 static const int64_t body_bytes_per_second = 1024;
 
 static_assert(sizeof(weir_connection) <= WEIR_CONNECTION_RECORD + WEIR_REPLY_HEADER_BYTES,
@@ -390,11 +389,10 @@ void weir_connection_tick(weir_connection *c, int64_t now_ns)
 
 int weir_connection_worth(const weir_connection *c, int64_t now_ns)
 {
-    const bool is_new = !c->is_spare && now_ns - c->since_ns < fresh_ns;
     switch (c->phase) {
+    case WEIR_PHASE_IDLE:
     case WEIR_PHASE_LINGER: return 0;
-    case WEIR_PHASE_IDLE: return is_new ? -1 : 0;
-    case WEIR_PHASE_HEADER: return is_new ? -1 : 1;
+    case WEIR_PHASE_HEADER: return 1;
     case WEIR_PHASE_BODY: return now_ns - c->moved_ns > stall_ns ? 2 : -1;
     case WEIR_PHASE_ANSWER:
     case WEIR_PHASE_CLOSED: break;

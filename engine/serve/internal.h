@@ -77,7 +77,7 @@ void weir_connection_run(weir_connection *connection, uint32_t events);
 void weir_connection_tick(weir_connection *connection, int64_t now_ns); /* times */
 void weir_connection_close(weir_connection *connection); /* at once; its request is left */
 /* How much is lost by closing it to make room for another: 0 idle, 1 in a header, 2 in a body that
- * does not come; -1: it is busy, or too new to be called idle. */
+ * does not come; -1: it is busy. */
 int weir_connection_worth(const weir_connection *connection, int64_t now_ns);
 
 /* respond.c */
