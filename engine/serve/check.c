@@ -105,8 +105,7 @@ static weir_status check_body(const weir_exchange *x, const weir_http_head *head
 /* The places beyond max_connections are for the probe of whoever watches over the server. */
 static weir_status check_place(const weir_exchange *x, weir_api_error *error)
 {
-    if (!x->connection->is_spare || (x->route != NULL && strcmp(x->path, "/health") == 0))
-        return WEIR_OK;
+    if (!x->is_spare || (x->route != NULL && strcmp(x->path, "/health") == 0)) return WEIR_OK;
     return weir_api_fail(
         error, 503, NULL, NULL,
         "too many connections (server.max_connections), or no memory for another; try again");

@@ -186,7 +186,8 @@ static bool begin_request(weir_connection *c)
         weir_connection_close(c);
         return true;
     }
-    bool        must_close = false;
+    bool must_close = false;
+    c->close_after |= x->is_spare;
     weir_status status = weir_check_head(x, &head, c->in, &must_close);
     consume(c, head.scanned);
     c->head = (weir_http_head){ .limit = head.limit };
@@ -305,7 +306,7 @@ static bool answer(weir_connection *c)
     }
     let_go(c, true);
     c->begun = c->streaming = c->ending = false;
-    if (c->close_after || c->is_spare)
+    if (c->close_after)
         linger(c);
     else
         enter(c, WEIR_PHASE_IDLE);

@@ -15,12 +15,27 @@ static void make_id(char *id, size_t size)
                    (unsigned long long)(random[1] & 0xffffffff));
 }
 
+/* Paid by the process, so that a server without memory still answers. */
+static weir_exchange *take_spare(weir_server *server)
+{
+    atomic_int *const n = &server->loop.n_spare_exchanges;
+    if (atomic_load(n) >= WEIR_SPARE_PLACES) return NULL;
+    weir_payer *const    before = weir_payer_set(NULL);
+    weir_exchange *const x = weir_memory_take_zero(1, sizeof *x);
+    (void)weir_payer_set(before);
+    if (x != NULL) atomic_fetch_add(n, 1);
+    return x;
+}
+
 weir_exchange *weir_exchange_open(weir_connection *connection, const char *method,
                                   const char *target)
 {
-    weir_server *const   server = connection->server;
-    weir_exchange *const x = weir_memory_take_zero(1, sizeof *x);
+    weir_server *const server = connection->server;
+    weir_exchange     *x = connection->is_spare ? NULL : weir_memory_take_zero(1, sizeof *x);
+    const bool         is_spare = x == NULL;
+    if (is_spare) x = take_spare(server);
     if (x == NULL) return NULL;
+    x->is_spare = is_spare;
     x->server = server;
     x->connection = connection;
     x->attached = true;
@@ -47,7 +62,7 @@ void weir_exchange_detach(weir_exchange *x, bool complete)
     if (x->generation != NULL && x->gone) weir_generation_cancel(x->generation);
     (void)pthread_mutex_unlock(&x->lock);
     weir_loop_forget(&server->loop, x);
-    weir_workers_add(&server->workers, x, WEIR_WORK_DESTROY);
+    if (weir_workers_drop(&server->workers, x)) weir_exchange_destroy(x);
 }
 
 static void count(weir_exchange *x)
@@ -87,6 +102,7 @@ void weir_exchange_drop_body(weir_exchange *x)
 weir_payer *weir_exchange_payer(weir_exchange *x)
 {
     weir_payer *const payer = &x->server->payer.payer;
+    if (x->is_spare) return NULL;
     (void)pthread_mutex_lock(&x->lock);
     if (x->heap == NULL) x->heap = weir_heap_open(payer);
     weir_heap *const heap = x->heap;
@@ -113,6 +129,7 @@ void weir_exchange_destroy(weir_exchange *x)
     weir_buffer_free(&x->unknown);
     weir_heap_close(x->heap);
     (void)pthread_mutex_destroy(&x->lock);
+    if (x->is_spare) atomic_fetch_sub(&server->loop.n_spare_exchanges, 1);
     weir_memory_give(x);
     atomic_fetch_sub(&server->n_exchanges, 1);
 }

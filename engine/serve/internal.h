@@ -87,6 +87,7 @@ weir_sent weir_respond(weir_connection *connection);
 
 /* ---- the loop (loop.c) ------------------------------------------------------------------------ */
 
+enum { WEIR_SPARE_PLACES = 16 }; /* connections beyond max_connections; spare exchanges */
 enum { WEIR_LOOP_STOP = 1, WEIR_LOOP_LEAVE = 2, WEIR_LOOP_QUIT = 4 };
 
 typedef struct weir_loop {
@@ -94,6 +95,7 @@ typedef struct weir_loop {
     bool             running;
     int              epoll, wake, listener; /* descriptors, -1: none */
     int              n_connections, n_spare;
+    atomic_int       n_spare_exchanges;
     bool             is_full; /* no descriptor was left: accepting waits for the next tick */
     weir_connection *connections;
     pthread_mutex_t  lock;
@@ -132,6 +134,8 @@ WEIR_MUST_CHECK weir_status weir_workers_start(weir_workers *workers, int n_thre
 void                        weir_workers_stop(weir_workers *workers); /* after all work was done */
 /* One exchange is worked on by one thread at a time; bits that arrive meanwhile are done next. DESTROY is the last. */
 void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned work);
+/* true: the caller destroys it; false: a worker will. */
+bool weir_workers_drop(weir_workers *workers, weir_exchange *exchange);
 
 /* ---- routes (routes.c) ----------------------------------------------------------------------------------------- */
 
@@ -163,6 +167,7 @@ struct weir_exchange {
     pthread_mutex_t lock;
     weir_heap      *heap; /* NULL: nothing was taken yet, or there was no room for one */
     bool            attached; /* a connection waits for it */
+    bool            is_spare; /* on no account: it answers /health, and 503 to the rest */
     bool            gone; /* the client left or must be left */
     weir_ready      ready;
     int             status; /* HTTP */
@@ -181,10 +186,12 @@ struct weir_exchange {
     bool           queued, worked_on;
 };
 
-/* For a request of a connection; NULL: no memory. `target` may be "". */
+/* For a request of a connection. It is spare at a spare place, and where there is no memory for
+ * another; NULL: as many as there may be of those exist. `target` may be "". HTTP thread. */
 weir_exchange *weir_exchange_open(weir_connection *connection, const char *method,
                                   const char *target);
-/* The connection lets go of it. `complete`: its answer was sent. */
+/* The connection lets go of it. `complete`: its answer was sent. It is destroyed at once unless a
+ * worker has it or has to release its jobs. */
 void weir_exchange_detach(weir_exchange *exchange, bool complete);
 void weir_exchange_destroy(
     weir_exchange *exchange); /* worker: releases jobs, writes the log line, frees */

@@ -17,13 +17,7 @@
 #include "engine/base/clock.h"
 #include "engine/serve/internal.h"
 
-enum {
-    EVENTS = 64,
-    TICK_MS = 200,
-    SPARE_PLACES = 16,
-    ACCEPTS_PER_TURN = 64,
-    OTHER_DESCRIPTORS = 128
-};
+enum { EVENTS = 64, TICK_MS = 200, ACCEPTS_PER_TURN = 64, OTHER_DESCRIPTORS = 128 };
 
 /* ---- the list of connections ------------------------------------------------------------------- */
 
@@ -112,12 +106,13 @@ static void admit(weir_server *server, int fd, const struct in6_addr *address)
 {
     weir_loop *const loop = &server->loop;
     const bool       share = has_share(server, address);
-    const bool       is_place = loop->n_connections < server->options.max_connections;
+    sweep(loop); /* those that closed in this turn have no place */
+    const bool is_place = loop->n_connections < server->options.max_connections;
     if (!share && is_place && take(server, fd, address, false))
         return; /* else all places or all memory is taken */
     if (!share && make_room(loop, false) && take(server, fd, address, false)) return;
     weir_metrics_add(&server->metrics.connections_refused, 1);
-    if (loop->n_spare >= SPARE_PLACES && !make_room(loop, true)) {
+    if (loop->n_spare >= WEIR_SPARE_PLACES && !make_room(loop, true)) {
         (void)close(fd);
         return;
     }
@@ -314,7 +309,7 @@ static void *run(void *argument)
 static void raise_descriptors(int64_t max_connections)
 {
     struct rlimit limit;
-    const rlim_t  want = (rlim_t)max_connections + SPARE_PLACES + OTHER_DESCRIPTORS;
+    const rlim_t  want = (rlim_t)max_connections + WEIR_SPARE_PLACES + OTHER_DESCRIPTORS;
     if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= want) return;
     limit.rlim_cur = limit.rlim_max < want ? limit.rlim_max : want;
     (void)setrlimit(RLIMIT_NOFILE, &limit);

@@ -143,7 +143,7 @@ static bool make_head(weir_connection *c, weir_exchange *x)
             c->http_1_0 ? "" : "Transfer-Encoding: chunked\r\n");
     else if (x->status != 204)
         add(&h, "Content-Length: %zu\r\n", x->reply.size);
-    if (c->close_after || c->is_spare) add(&h, "Connection: close\r\n");
+    if (c->close_after) add(&h, "Connection: close\r\n");
     add(&h, "\r\n");
     c->out[0] = (struct iovec){ .iov_base = h.text, .iov_len = h.n };
     c->out_at = 0;

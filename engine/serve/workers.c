@@ -24,6 +24,17 @@ void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned w
     (void)pthread_mutex_unlock(&workers->lock);
 }
 
+bool weir_workers_drop(weir_workers *workers, weir_exchange *exchange)
+{
+    (void)pthread_mutex_lock(&workers->lock);
+    const bool is_idle = !exchange->queued && !exchange->worked_on;
+    const bool is_free = is_idle && exchange->generation == NULL;
+    if (!is_free) exchange->work |= WEIR_WORK_DESTROY;
+    if (!is_free && is_idle) enqueue(workers, exchange);
+    (void)pthread_mutex_unlock(&workers->lock);
+    return is_free;
+}
+
 static weir_exchange *dequeue(weir_workers *workers)
 {
     weir_exchange *const exchange = workers->first;

@@ -104,7 +104,15 @@ class Server:
         return self.post("/v1/completions", body)
 
     def host(self):
-        return self.ask("GET", "/v1/memory").json()["tiers"]["host"]
+        """Without memory the answer is 503 until requests that were left are over."""
+        until = time.monotonic() + 8
+        while True:
+            reply = self.ask("GET", "/v1/memory")
+            if reply.status == 200:
+                return reply.json()["tiers"]["host"]
+            must(reply.status == 503, f"/v1/memory answers {reply.status}")
+            must(time.monotonic() < until, "/v1/memory still answers 503 after 8 s")
+            time.sleep(0.05)
 
     def used(self):
         return self.host()["used"]

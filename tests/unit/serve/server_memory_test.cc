@@ -117,6 +117,56 @@ TEST_F(Server, AConnectionThatDoesNotFitIsToldSo)
     for (const int fd : busy) close(fd);
 }
 
+/* On a connection that has its place already, when everything else is taken. */
+TEST_F(Server, WithoutMemoryForARequestHealthIsStillAnswered)
+{
+    open_within(1 << 20);
+    const std::string ask_health = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+                      ask_models = "GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (const auto &[request, status] :
+         { std::pair{ ask_health, "HTTP/1.1 200" }, std::pair{ ask_models, "HTTP/1.1 503" } }) {
+        const int fd = connect_to();
+        ASSERT_EQ(static_cast<ssize_t>(ask_health.size()),
+                  send(fd, ask_health.data(), ask_health.size(), MSG_NOSIGNAL));
+        ASSERT_EQ(0u, read_text(fd, "}").find("HTTP/1.1 200"));
+        size_t taken = 0;
+        for (int i = 0; i < 20; i++, (void)poll(nullptr, 0, 10)) { /* the first request's, too */
+            const size_t rest = (1 << 20) - weir_ledger_total(ledger_, WEIR_TIER_HOST);
+            ASSERT_EQ(WEIR_OK, weir_ledger_reserve(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER,
+                                                   rest, nullptr));
+            taken += rest;
+        }
+        ASSERT_EQ(static_cast<ssize_t>(request.size()),
+                  send(fd, request.data(), request.size(), MSG_NOSIGNAL));
+        const std::string reply = read_text(fd);
+        EXPECT_EQ(0u, reply.find(status)) << reply;
+        EXPECT_NE(std::string::npos, reply.find("Connection: close")) << reply;
+        weir_ledger_return(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_OTHER, taken);
+        close(fd);
+    }
+}
+
+/* What was answered holds no memory, however fast the next requests come. */
+TEST_F(Server, RequestsInARowHoldTheMemoryOfOne)
+{
+    open_within(400 << 10);
+    const std::string one = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    std::string       many;
+    for (int i = 0; i < 50; i++) many += one;
+    const int fd = connect_to();
+    for (int i = 0; i < 40; i++) {
+        ASSERT_EQ(static_cast<ssize_t>(many.size()),
+                  send(fd, many.data(), many.size(), MSG_NOSIGNAL));
+        std::string replies;
+        while (count(replies, "HTTP/1.1 200") < 50) {
+            const std::string more = read_text(fd, "}");
+            ASSERT_FALSE(more.empty()) << "round " << i;
+            replies += more;
+        }
+    }
+    close(fd);
+}
+
 /* Clients that are strict about an exact format see nothing new. */
 TEST_F(Server, ALossyFormatIsSaidInUsageAndHeader)
 {
