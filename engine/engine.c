@@ -1,4 +1,5 @@
-/* engine/engine.c - opens the parts in order and closes them in reverse: files, architecture, weights, KV store, text, service. */
+/* engine/engine.c - opens the parts in order and closes them in reverse: files, architecture,
+ * weights, KV store, text, service. */
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,8 @@ void weir_engine_name_model(weir_engine *engine)
     (void)snprintf(engine->plan.model, sizeof engine->plan.model, "%.255s", base);
 }
 
-/* Pages that so many bytes of a tier below have room for; *n stays 0 where nothing was asked for. */
+/* Pages that so many bytes of a tier below have room for; *n stays 0 where nothing was asked
+ * for. */
 static weir_status count_cold(int64_t *n, const weir_kv_spec *spec, int64_t bytes, const char *key,
                               bool may_be_none, weir_error *error)
 {
@@ -41,8 +43,9 @@ static weir_status count_cold(int64_t *n, const weir_kv_spec *spec, int64_t byte
                           key, (long long)bytes, (long long)block);
 }
 
-/* Pages that the tiers below have room for; where sessions are saved, the other half of memory.disk is theirs. Pages are larger with a tier below than
- * without. None when all tokens of all texts are sinks: those stay in memory. */
+/* Pages that the tiers below have room for; where sessions are saved, the other half of memory.disk
+ * is theirs. Pages are larger with a tier below than without. None when all tokens of all texts are
+ * sinks: those stay in memory. */
 static weir_status plan_cold(weir_engine *engine, const weir_engine_options *options,
                              weir_kv_spec *spec, weir_error *error)
 {

@@ -21,9 +21,8 @@ int32_t weir_plan_scored_rows(
 
 /* memory.device, or nine tenths of what the device had free; 0 without one. */
 size_t weir_plan_device_cap(const weir_config *config, const weir_device *device);
-size_t weir_plan_cap(
-    const weir_config *
-        config); /* memory.host, or nine tenths of what is free; never 0, which the ledger takes for no cap */
+size_t weir_plan_cap(const weir_config *config); /* memory.host, or nine tenths of what is free;
+                                                    never 0, which the ledger takes for no cap */
 int64_t
      weir_plan_context(const weir_config *config,
                        const weir_model  *model); /* model.context, or what the model was trained for */
@@ -52,7 +51,8 @@ weir_status weir_plan_say_least(weir_engine *engine, const weir_engine_options *
                                 const weir_kv_spec *spec, weir_status status, weir_error *error);
 weir_status weir_plan_read_least(const weir_engine_options *options, weir_status status,
                                  weir_error *error);
-/* plan_print.c: the arithmetic of a refusal, every part but the KV, whose rows are what is missing. EFULL. */
+/* plan_print.c: the arithmetic of a refusal, every part but the KV, whose rows are what is missing.
+ * EFULL. */
 weir_status
                             weir_plan_too_small(const weir_plan *plan,
                                                 weir_error      *error); /* of the host, or of a device that is too small */
@@ -64,7 +64,8 @@ WEIR_MUST_CHECK weir_status weir_plan_activations(weir_plan *plan, const weir_pl
                                                   int64_t chunk, bool with_scratch,
                                                   weir_error *error);
 
-/* identity.c: what makes the memory of one engine of use to another. Reads a sample of every tensor and the whole vocabulary. */
+/* identity.c: what makes the memory of one engine of use to another. Reads a sample of every tensor
+ * and the whole vocabulary. */
 typedef struct weir_identity_parts {
     const weir_config           *config;
     const weir_tensor_directory *directory, *adapter; /* adapter: NULL, or what replaces tensors */
@@ -102,7 +103,7 @@ bool                        weir_policies_are_there(const weir_policies *policie
 weir_keeping_options weir_policies_wish(const weir_service_policy *policy, int64_t rows,
                                         int32_t n_prompt, int32_t n_new);
 
-/* ---- the engine itself ---------------------------------------------------------------------------------------------------- */
+/* ---- the engine itself ----------------------------------------------------------------------- */
 struct weir_engine {
     weir_config            config;
     weir_plan              plan;
@@ -126,8 +127,8 @@ struct weir_engine {
     weir_chat_template    *chat;
     weir_error             chat_problem; /* of a template that is there and cannot be used */
     weir_service          *service;
-    weir_sessions *
-        sessions; /* NULL: neither sessions.dir nor a server's states.dir is given, or there is no service */
+    weir_sessions *sessions; /* NULL: neither sessions.dir nor a server's states.dir is given, or
+                                there is no service */
     weir_states *states; /* NULL: none is served */
     weir_purse   states_purse; /* states.memory, which the account packs holds */
 };
@@ -145,7 +146,8 @@ weir_plan_parts             weir_engine_plan_parts(const weir_engine         *en
                                                    const weir_kv_spec        *spec);
 void                        weir_engine_name_model(weir_engine *engine); /* into its plan */
 
-/* open_model.c: ledger, headers, architecture, bindings and formats; then tokenizer and chat. Charged to the ledger. */
+/* open_model.c: ledger, headers, architecture, bindings and formats; then tokenizer and chat.
+ * Charged to the ledger. */
 WEIR_MUST_CHECK weir_status weir_engine_open_model(weir_engine               *engine,
                                                    const weir_engine_options *options,
                                                    weir_error                *error);

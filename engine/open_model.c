@@ -1,4 +1,5 @@
-/* engine/open_model.c - the model file and what reads it: architecture, adapter, formats of KV, tokenizer, chat template. Nothing large is read. */
+/* engine/open_model.c - the model file and what reads it: architecture, adapter, formats of KV,
+ * tokenizer, chat template. Nothing large is read. */
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +56,8 @@ static weir_status choose_formats(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
-/* GGUF files may hold queries and keys in another order of rows than the checkpoints that adapters are trained on. */
+/* GGUF files may hold queries and keys in another order of rows than the checkpoints that adapters
+ * are trained on. */
 static weir_status open_adapter(weir_engine *engine, weir_error *error)
 {
     const char *const path = engine->config.model.adapter;
@@ -108,7 +110,8 @@ static bool needs_host(const weir_engine *engine)
     return any;
 }
 
-/* Single ops may have no kernel there: formats of KV, for one. Passes a small step in planning mode. */
+/* Single ops may have no kernel there: formats of KV, for one. Passes a small step in planning
+ * mode. */
 static bool device_runs(const weir_engine *engine, weir_error *why)
 {
     enum { ROWS = 64, CONTEXT = 256 };
@@ -170,7 +173,8 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     return WEIR_OK;
 }
 
-/* Most commands need no chat: a template that cannot be read is said once here, and to those who ask for it. */
+/* Most commands need no chat: a template that cannot be read is said once here, and to those who
+ * ask for it. */
 static weir_status open_chat(weir_engine *engine, weir_error *error)
 {
     const char *const text = weir_tokenizer_chat_template(engine->tokenizer);

@@ -1,4 +1,5 @@
-/* engine/open_service.c - the scheduler's service with its kept texts, and what outlives it on disk: sessions and states. */
+/* engine/open_service.c - the scheduler's service with its kept texts, and what outlives it on
+ * disk: sessions and states. */
 #include <string.h>
 
 #include "engine/engine_internal.h"

@@ -13,10 +13,12 @@ enum {
     SNAPSHOTS_PER_SLOT = 16,
     BLOCKS_PER_TEXT = 32 /* a kept text's sinks for every so many blocks */
 };
-/* What a server takes that nobody charges: code and libraries (14 MiB resident), stacks, the allocator's slack, sockets, oneDNN's code. With
- * 16 clients a server on the demo model held 21 MiB more than its ledger. */
+/* What a server takes that nobody charges: code and libraries (14 MiB resident), stacks, the
+ * allocator's slack, sockets, oneDNN's code. With 16 clients a server on the demo model held 21 MiB
+ * more than its ledger. */
 enum { PROCESS_BYTES = 32 << 20 };
-/* Below this many bytes of f32 weights a step is not bound by reading them, and exact activations cost nothing that is felt. */
+/* Below this many bytes of f32 weights a step is not bound by reading them, and exact activations
+ * cost nothing that is felt. */
 static const int64_t small_model_bytes = 64 << 20;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -54,7 +56,8 @@ bool weir_plan_wants_f32(const weir_config *config, const weir_tensor_directory 
     return elements * (int64_t)sizeof(float) <= small_model_bytes;
 }
 
-/* What the limits of [server] and [batch] let requests take at the same time, should all come at once with the largest bodies. */
+/* What the limits of [server] and [batch] let requests take at the same time, should all come at
+ * once with the largest bodies. */
 static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
 {
     enum { JOB_BYTES = 4 << 10, BODIES = 16 };
@@ -66,8 +69,8 @@ static size_t most_requests(const weir_plan *plan, const weir_plan_parts *parts)
     return bytes + BODIES * (size_t)parts->config->server.body_limit;
 }
 
-/* A sixteenth is set aside for requests, at least what a few short ones take and at most what they can. One that finds no room is answered
- * 503, so this is a matter of service, not of safety. */
+/* A sixteenth is set aside for requests, at least what a few short ones take and at most what they
+ * can. One that finds no room is answered 503, so this is a matter of service, not of safety. */
 static size_t set_aside(const weir_plan *plan, const weir_plan_parts *parts)
 {
     enum { FEW_JOBS = 64 << 10, FEW_CONNECTIONS = 2 << 20 };
@@ -89,7 +92,8 @@ bool weir_plan_has_states(const weir_config *config, bool with_server)
     return with_server && config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
 }
 
-/* Sessions and states go through one sequence, texts that are saved under pressure through another. */
+/* Sessions and states go through one sequence, texts that are saved under pressure through
+ * another. */
 static int32_t session_sequences(const weir_plan_parts *parts)
 {
     if (weir_plan_has_sessions(parts->config, parts->with_service))
@@ -194,7 +198,8 @@ static size_t run_bytes(const weir_plan_parts *parts, int64_t n_runs)
     return weir_prefix_tree_bytes(&tree, parts->spec) - weir_prefix_tree_bytes(&none, parts->spec);
 }
 
-/* Runs of kept texts: one for each block of pages; where no layer has pages, for some texts as long as the window beside each sequence. */
+/* Runs of kept texts: one for each block of pages; where no layer has pages, for some texts as long
+ * as the window beside each sequence. */
 static int64_t runs_for(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_pages,
                         int64_t window)
 {
@@ -204,7 +209,8 @@ static int64_t runs_for(const weir_plan *plan, const weir_plan_parts *parts, int
     return per_block > 0 ? n_pages / per_block : least(TEXTS * plan->n_slots * runs, INT32_MAX / 2);
 }
 
-/* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the tree of kept texts over it. */
+/* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the
+ * tree of kept texts over it. */
 static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold,
                          int64_t n_sinks)
 {
@@ -218,8 +224,8 @@ static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t 
            run_bytes(parts, per_block > 0 ? n_pages / per_block : 0);
 }
 
-/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an eighth of the room; a quarter for windows, of which
- * `full` blocks are all. */
+/* Blocks on disk: what memory.disk leaves to them, if the books of so many take no more than an
+ * eighth of the room; a quarter for windows, of which `full` blocks are all. */
 static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t full)
 {
     enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
@@ -232,8 +238,8 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
                  INT32_MAX / 2 / per_block);
 }
 
-/* Texts that a policy watched: as many as kv.policy.kept of the configured one, at most an eighth of what is left; without one, room for some of those that
- * requests ask for. */
+/* Texts that a policy watched: as many as kv.policy.kept of the configured one, at most an eighth
+ * of what is left; without one, room for some of those that requests ask for. */
 static void plan_cut(weir_plan *plan, const weir_plan_parts *parts, size_t left)
 {
     enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
@@ -250,7 +256,8 @@ static void plan_cut(weir_plan *plan, const weir_plan_parts *parts, size_t left)
     plan->cut_bytes = each < most / (size_t)(n > 0 ? n : 1) ? each * (size_t)n : n > 0 ? most : 0;
 }
 
-/* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a quarter of what is left. */
+/* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a
+ * quarter of what is left. */
 static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
 {
     plan->snapshots = 0;
@@ -273,7 +280,8 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
     plan->snapshots = weir_prefix_state_bytes(&limits);
 }
 
-/* Blocks of sinks, n_sinks for a text, beside so many others: for all sequences, and the session that comes or goes, and for some kept texts. */
+/* Blocks of sinks, n_sinks for a text, beside so many others: for all sequences, and the session
+ * that comes or goes, and for some kept texts. */
 static int64_t sink_blocks(const weir_plan *plan, int64_t n_sinks, int64_t others)
 {
     return n_sinks * (plan->n_slots + 1 + others / BLOCKS_PER_TEXT);
@@ -287,13 +295,15 @@ static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
     return room + books + (room / 4096 + 1) * KERNEL_BYTES;
 }
 
-/* Blocks of sinks that a text can have, of those asked for, where there are `room` of them for all sequences. */
+/* Blocks of sinks that a text can have, of those asked for, where there are `room` of them for all
+ * sequences. */
 static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
 {
     return least(asked, room / sink_blocks(plan, 1, 0));
 }
 
-/* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside them. */
+/* The most blocks past the sinks that fit in `room` bytes with their books, with sinks beside
+ * them. */
 static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks,
                             int64_t room, int64_t books)
 {
@@ -303,8 +313,9 @@ static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts,
     return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
 }
 
-/* Pages and books in what the other parts leave, for texts of `wanted` tokens; returns the tokens that a text alone finds room for. Where memory does
- * not hold the sinks of all sequences, nothing follows them; a tier below would be of no use then, and the plan is refused. */
+/* Pages and books in what the other parts leave, for texts of `wanted` tokens; returns the tokens
+ * that a text alone finds room for. Where memory does not hold the sinks of all sequences, nothing
+ * follows them; a tier below would be of no use then, and the plan is refused. */
 static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted,
                            size_t room)
 {
@@ -348,14 +359,16 @@ static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_
     return (n_sinks + blocks + cold) * WEIR_PAGE_TOKENS;
 }
 
-/* No head ever holds more than the configured policy's peak. Layers with a sliding window are not the policy's: they keep every row. */
+/* No head ever holds more than the configured policy's peak. Layers with a sliding window are not
+ * the policy's: they keep every row. */
 static bool is_bounded(const weir_plan_parts *parts)
 {
     const weir_service_policy *const policy = &parts->policies->service;
     return policy->options.in_prompt && policy->shape.n_layers == parts->spec->n_layers;
 }
 
-/* Gives what the other parts leave to KV pages and the books of the pool; false when that is no window worth the name. */
+/* Gives what the other parts leave to KV pages and the books of the pool; false when that is no
+ * window worth the name. */
 static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wanted)
 {
     plan->kv_open =
@@ -382,7 +395,8 @@ static bool plan_rows(weir_plan *plan, const weir_plan_parts *parts, int64_t wan
     return left > 0 && plan->window >= least(wanted, WEIR_SMALLEST_WINDOW);
 }
 
-/* With a tier below: memory holds what running sequences cannot do without, unless it holds all that they can have. */
+/* With a tier below: memory holds what running sequences cannot do without, unless it holds all
+ * that they can have. */
 static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *parts,
                                weir_error *error)
 {
@@ -493,8 +507,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
     WEIR_TRY(plan_budgets(plan, parts, error));
     (void)snprintf(plan->arch, sizeof plan->arch, "%s", weir_model_arch(parts->model));
 
-    /* What grows with the window takes from it: a first window is found without any of it, a second within what the first one asks for;
-     * the second is smaller, asks for less, and so fits. */
+    /* What grows with the window takes from it: a first window is found without any of it, a second
+     * within what the first one asks for; the second is smaller, asks for less, and so fits. */
     WEIR_TRY(plan_window(plan, parts, false, error));
     if (!plan_rows(plan, parts, wanted)) return weir_plan_too_small(plan, error);
     WEIR_TRY(plan_window(plan, parts, true, error));

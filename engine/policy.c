@@ -1,4 +1,5 @@
-/* engine/policy.c - the KV policy that [kv.policy] asks for, and what policies have to know of the model. */
+/* engine/policy.c - the KV policy that [kv.policy] asks for, and what policies have to know of the
+ * model. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -6,7 +7,8 @@
 #include "engine/base/memory.h"
 #include "engine/engine_internal.h"
 
-/* Layers that keep rows of the whole text: those with a sliding window drop rows by themselves, those of differential attention are not watched. */
+/* Layers that keep rows of the whole text: those with a sliding window drop rows by themselves,
+ * those of differential attention are not watched. */
 static int64_t list_layers(int32_t *out, const weir_model *model)
 {
     int64_t n = 0;

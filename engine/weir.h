@@ -1,7 +1,9 @@
-/* engine/weir.h - the engine: one model loaded under one memory budget, and the parts that a program stands on.
+/* engine/weir.h - the engine: one model loaded under one memory budget, and the parts that a
+ * program stands on.
  *
- * Everything handed out is borrowed and lives until weir_engine_close. A program that generates submits jobs to the service
- * (engine/schedule/service.h); one that measures computes a sequence itself (engine/schedule/evaluate.h), without the service. */
+ * Everything handed out is borrowed and lives until weir_engine_close. A program that generates
+ * submits jobs to the service (engine/schedule/service.h); one that measures computes a sequence
+ * itself (engine/schedule/evaluate.h), without the service. */
 #pragma once
 #include "engine/config/config.h"
 #include "engine/schedule/service.h"
@@ -26,35 +28,35 @@ typedef struct weir_engine_options {
     void *user;
 } weir_engine_options;
 
-/* Where the bytes of [memory] host go. Each line is what the ledger holds once all is open; `http` is set aside for requests, which take
- * from it, and from what nobody planned, as they come. */
+/* Where the bytes of [memory] host go. Each line is what the ledger holds once all is open; `http`
+ * is set aside for requests, which take from it, and from what nobody planned, as they come. */
 typedef struct weir_plan {
     size_t cap; /* memory.host, or what was found free */
-    size_t device_cap,
-        near_activations; /* with a device: memory.device, or what was found free; beside `activations`, on it */
+    size_t device_cap, near_activations; /* with a device: memory.device, or what was found free;
+                                            beside `activations`, on it */
     bool has_device; /* weights, recurrent state and kv are on it */
     char device[16], device_title[64],
-        device_why
-            [320]; /* "cpu", "gpu:0"; as its maker calls it; why it is the CPU, "" if it was asked for */
+        device_why[320]; /* "cpu", "gpu:0"; as its maker calls it; why it is the CPU, "" if it was
+                            asked for */
     size_t weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer,
         http, process, packs, other;
     int64_t kv_pages,
         kv_rows; /* of the pool, cold ones too; rows: tokens that fit over all sequences */
-    int64_t kv_disk_pages,
-        kv_host_pages; /* of kv_pages, at most so many are on disk, and below a device on the host */
+    int64_t kv_disk_pages, kv_host_pages; /* of kv_pages, at most so many are on disk, and below a
+                                             device on the host */
     size_t kv_disk, kv_host,
         staging; /* bytes of them, kv_host with a buffer; of the activations, for reading them */
     size_t disk_cap; /* memory.disk */
-    bool   disk_is_shared,
-        disk_is_limited; /* half of it is for sessions; memory has no room for the books of as many pages as it could hold */
+    bool disk_is_shared, disk_is_limited; /* half of it is for sessions; memory has no room for the
+                                             books of as many pages as it could hold */
     int64_t kv_page_bytes; /* of the largest pages, where layers differ */
     int64_t kv_bytes_per_token; /* past the sinks */
-    int64_t kv_sink_pages,
-        kv_bytes_per_sink; /* of kv_pages, for the first sink_tokens tokens of texts; of one such token */
-    int64_t
-        kv_peak; /* rows that a head holds at once with the configured policy, its prompt among them; 0: every row stays */
-    int64_t
-        n_runs; /* of 64 tokens, that kept texts are made of, at most: as many as there are pages for, or are set aside where layers have none */
+    int64_t kv_sink_pages, kv_bytes_per_sink; /* of kv_pages, for the first sink_tokens tokens of
+                                                 texts; of one such token */
+    int64_t kv_peak; /* rows that a head holds at once with the configured policy, its prompt among
+                        them; 0: every row stays */
+    int64_t n_runs; /* of 64 tokens, that kept texts are made of, at most: as many as there are
+                       pages for, or are set aside where layers have none */
     int32_t n_cut; /* texts that a policy watched and that are kept, at most */
     size_t  cut_bytes,
         policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
@@ -65,8 +67,8 @@ typedef struct weir_plan {
     char    model[256], arch[64];
     char    kv_format[112], k_format[16],
         v_format[16]; /* as printed, with the layers that differ; of the layers between them */
-    int32_t wide_layers,
-        sink_tokens; /* first and last layers, and first tokens of every text, that have wide_format */
+    int32_t wide_layers, sink_tokens; /* first and last layers, and first tokens of every text, that
+                                         have wide_format */
     char    wide_format[32];
     int64_t kv_per_request, kv_per_key; /* budgets of a server, in bytes; 0: none */
 } weir_plan;
@@ -91,7 +93,8 @@ WEIR_MUST_CHECK weir_status weir_engine_describe(weir_model_facts          *out,
                                                  const weir_engine_options *options,
                                                  weir_error                *error);
 
-/* Reads the headers of the model and its tokenizer, plans, and keeps nothing. EFULL: the plan does not fit (exit code 3). */
+/* Reads the headers of the model and its tokenizer, plans, and keeps nothing. EFULL: the plan does
+ * not fit (exit code 3). */
 WEIR_MUST_CHECK weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options,
                                              weir_error *error);
 WEIR_MUST_CHECK weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out);
@@ -116,7 +119,8 @@ weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none t
 const char *weir_engine_chat_problem(
     const weir_engine *engine); /* why it cannot be used; NULL when it can, or is none */
 
-/* What sessions.autosave asks for at both ends of a service's life. Return how many conversations came back, or are on the disk. */
+/* What sessions.autosave asks for at both ends of a service's life. Return how many conversations
+ * came back, or are on the disk. */
 int32_t weir_engine_restore_sessions(weir_engine *engine);
 int32_t weir_engine_save_sessions(weir_engine *engine);
 
@@ -129,8 +133,8 @@ struct weir_ledger   *weir_engine_ledger(const weir_engine *engine);
 struct weir_stream   *weir_engine_stream(const weir_engine *engine);
 /* What policies have to know of the model; NULL: no layer keeps rows of the whole text. */
 const weir_service_policy *weir_engine_policy(const weir_engine *engine);
-/* A policy, NULL: that of [kv.policy], for n_texts sequences of so many rows, n_prompt of them their prompt, in steps of at most n_new; *out NULL: every
- * row stays. */
+/* A policy, NULL: that of [kv.policy], for n_texts sequences of so many rows, n_prompt of them
+ * their prompt, in steps of at most n_new; *out NULL: every row stays. */
 WEIR_MUST_CHECK weir_status weir_engine_keep(const weir_engine *engine, struct weir_keeping **out,
                                              const weir_service_policy *policy, int32_t n_texts,
                                              int32_t rows, int32_t n_prompt, int32_t n_new,

@@ -1,4 +1,5 @@
-/* offload/bandwidth.c - a sum over a large buffer with the widest registers of the machine, one contiguous part per thread; a device's by its own copies. */
+/* offload/bandwidth.c - a sum over a large buffer with the widest registers of the machine, one
+ * contiguous part per thread; a device's by its own copies. */
 #include "offload/bandwidth.h"
 
 #include <omp.h>
@@ -22,8 +23,9 @@ enum {
 typedef uint64_t vector __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint64_t (*sum_function)(const char *data, size_t bytes);
 
-/* Four chains hide the latency of an add; the compiler splits a vector where registers are narrower. Without the prefetch the hardware's
- * own read-ahead leaves up to a third of the bandwidth unused, and kernels that prefetch would show more than all of it. */
+/* Four chains hide the latency of an add; the compiler splits a vector where registers are
+ * narrower. Without the prefetch the hardware's own read-ahead leaves up to a third of the
+ * bandwidth unused, and kernels that prefetch would show more than all of it. */
 static inline __attribute__((always_inline)) uint64_t sum_body(const char *data, size_t bytes)
 {
     vector sums[CHAINS] = { 0 };

@@ -4,7 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Linux hands out the 8 KiB of tile registers on request, once per process; threads that are created later inherit the permission. */
+/* Linux hands out the 8 KiB of tile registers on request, once per process; threads that are
+ * created later inherit the permission. */
 static bool tiles_permitted(void)
 {
     enum {

@@ -13,7 +13,8 @@
 
 enum { MOST_NUMBER = 15 };
 
-/* Blocks, failure and protection: copies come from any thread. One lock for all devices, as there is one. */
+/* Blocks, failure and protection: copies come from any thread. One lock for all devices, as there
+ * is one. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool number_of(const char *name, int *number)
@@ -55,10 +56,9 @@ weir_status weir_device_open(weir_device **out, const char *name, char *why, siz
 void weir_device_close(weir_device *device)
 {
     if (device == NULL) return;
-    WEIR_ASSERT(
-        device->n_blocks == 0 &&
-        device->space ==
-            NULL); /* memory of the device is still held: whoever holds it would use it after this */
+    WEIR_ASSERT(device->n_blocks == 0 &&
+                device->space == NULL); /* memory of the device is still held: whoever holds it
+                                           would use it after this */
     if (device->kind->close != NULL) device->kind->close(device);
     free(device);
 }
@@ -74,7 +74,7 @@ const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t 
     return device->kernels;
 }
 
-/* ---- failure ---------------------------------------------------------------------------------------------------- */
+/* ---- failure --------------------------------------------------------------------------------- */
 void weir_device_fail(weir_device *device, const char *text)
 {
     if (device->failure[0] == '\0')
@@ -88,7 +88,7 @@ const char *weir_device_failure(const weir_device *device)
                                             : NULL; /* the first text stays as it is */
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 /* The first block that begins behind the address. */
 static size_t block_behind(const weir_device *device, const void *memory)
 {
@@ -172,7 +172,7 @@ void weir_device_free_reachable(weir_device *device, void *memory, size_t bytes)
     if (memory != NULL) device->kind->free_reachable(device, memory, bytes);
 }
 
-/* ---- address space ----------------------------------------------------------------------------------------------- */
+/* ---- address space --------------------------------------------------------------------------- */
 size_t weir_device_space_book_bytes(size_t reach)
 {
     return reach / WEIR_DEVICE_PLACE * sizeof(char *);
@@ -221,7 +221,7 @@ void *weir_device_behind(const weir_device *device, const void *address)
     return place != NULL ? place + at % WEIR_DEVICE_PLACE : NULL;
 }
 
-/* ---- work ------------------------------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
 /* What waits runs without the lock: nothing after a failure, and its own is kept. */
 static void keep(weir_device *device, bool is_well, const char *text)
 {

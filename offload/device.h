@@ -1,13 +1,16 @@
-/* offload/device.h - where kernels run when it is not the host: its memory, which the host may not touch, and its rows of the kernel table.
+/* offload/device.h - where kernels run when it is not the host: its memory, which the host may not
+ * touch, and its rows of the kernel table.
  *
  *   "cpu"      the host: there is no device
  *   "gpu:N"    GPU number N through the plugin (gpu_loader.h)
  *   "auto"     gpu:0 where there is one that can be used, else the host
- *   "checked"  the host's own kernels over memory apart: pages that are protected while no kernel runs, so that a stray access of the host ends the
- *              process where it is made; freed memory stays unreadable, fresh memory is zero. For tests: it proves the hand-overs without a GPU.
+ *   "checked"  the host's own kernels over memory apart: pages that are protected while no kernel
+ * runs, so that a stray access of the host ends the process where it is made; freed memory stays
+ * unreadable, fresh memory is zero. For tests: it proves the hand-overs without a GPU.
  *
- * Memory of a device and kernels belong to one thread, that of its stream; copies may come from any thread. What fails on the way (a device that is lost)
- * is kept: later calls do nothing, and weir_device_failure says why. */
+ * Memory of a device and kernels belong to one thread, that of its stream; copies may come from any
+ * thread. What fails on the way (a device that is lost) is kept: later calls do nothing, and
+ * weir_device_failure says why. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,7 +24,8 @@ extern "C" {
 
 typedef struct weir_device weir_device;
 
-/* *out NULL: the host does the work, and `why` says so where a GPU was asked for or could have been. ECONFIG: a name that is none; ENOMEM. */
+/* *out NULL: the host does the work, and `why` says so where a GPU was asked for or could have
+ * been. ECONFIG: a name that is none; ENOMEM. */
 WEIR_MUST_CHECK weir_status weir_device_open(weir_device **out, const char *name, char *why,
                                              size_t why_bytes, weir_error *error);
 /* After all its memory was freed: that is asserted. NULL-safe. */
@@ -35,14 +39,16 @@ size_t weir_device_memory_bytes(const weir_device *device); /* free when it was 
 /* Its rows in order of preference within an op; NULL: those of the host. */
 const weir_kernel *const *weir_device_kernels(const weir_device *device, size_t *count);
 
-/* What "checked" devices have that are opened from now on: rows, borrowed, and a capability. NULL, 0, 0: the host's. For tests: emulated rows of a GPU make
- * one of it, and no GPU has a kernel for everything. */
+/* What "checked" devices have that are opened from now on: rows, borrowed, and a capability. NULL,
+ * 0, 0: the host's. For tests: emulated rows of a GPU make one of it, and no GPU has a kernel for
+ * everything. */
 void weir_device_check_with(const weir_kernel *const *rows, size_t n, int capability);
 
 /* Memory that kernels alone read and write: zero, aligned to 256. NULL: it is full. */
 void *weir_device_alloc(weir_device *device, size_t bytes);
 void  weir_device_free(weir_device *device, void *memory, size_t bytes); /* NULL-safe */
-/* Memory of the host that kernels reach too, at the same address, aligned to 4096: for what the host writes while it launches, and for fast copies. */
+/* Memory of the host that kernels reach too, at the same address, aligned to 4096: for what the
+ * host writes while it launches, and for fast copies. */
 void  *weir_device_alloc_reachable(weir_device *device, size_t bytes);
 void   weir_device_free_reachable(weir_device *device, void *memory, size_t bytes);
 bool   weir_device_owns(const weir_device *device, const void *memory); /* of weir_device_alloc */
@@ -54,10 +60,13 @@ void        weir_device_clear(weir_device *device, void *memory, size_t bytes);
 void        weir_device_finish(weir_device *device); /* all launched kernels have ended */
 const char *weir_device_failure(const weir_device *device); /* NULL: nothing failed */
 
-/* ---- address space -------------------------------------------------------------------------------------------------------------
- * Addresses that have no memory of their own, for what keeps its address while its bytes come and go: KV pages. A place, whole multiples of 4096, is given memory of
- * the device and loses it again. Copies and clears take such addresses, within a place; so do tables of pages that are handed to kernels (hand_over.h), which see
- * what lies behind them. One space at a time; what is put into it belongs to the caller. */
+/* ---- address space
+ * -------------------------------------------------------------------------------------------------------------
+ * Addresses that have no memory of their own, for what keeps its address while its bytes come and
+ * go: KV pages. A place, whole multiples of 4096, is given memory of the device and loses it again.
+ * Copies and clears take such addresses, within a place; so do tables of pages that are handed to
+ * kernels (hand_over.h), which see what lies behind them. One space at a time; what is put into it
+ * belongs to the caller. */
 enum { WEIR_DEVICE_PLACE = 4096 };
 size_t                      weir_device_space_book_bytes(size_t reach); /* of the host */
 WEIR_MUST_CHECK weir_status weir_device_space_open(weir_device *device, void **out,
@@ -69,9 +78,12 @@ void *weir_device_behind(
     const weir_device *device,
     const void *address); /* itself if it is no address of the space; NULL: nothing is there */
 
-/* ---- beside the kernels --------------------------------------------------------------------------------------------------------
- * A thread that fills memory while kernels read other memory: its copies wait for no kernel and no kernel waits for them, they are done when they return. A mark
- * stands behind all that was launched before it; who awaits it knows that these kernels have ended. One that was never set does not hold anybody up. */
+/* ---- beside the kernels
+ * --------------------------------------------------------------------------------------------------------
+ * A thread that fills memory while kernels read other memory: its copies wait for no kernel and no
+ * kernel waits for them, they are done when they return. A mark stands behind all that was launched
+ * before it; who awaits it knows that these kernels have ended. One that was never set does not
+ * hold anybody up. */
 enum { WEIR_DEVICE_MARKS = 8 };
 void weir_device_copy_beside(weir_device *device, void *dst, const void *src, size_t bytes);
 void weir_device_mark(weir_device *device, int mark);

@@ -1,4 +1,5 @@
-/* offload/device_gpu.c - a GPU as a device: the plugin's table, and what it says when something fails. */
+/* offload/device_gpu.c - a GPU as a device: the plugin's table, and what it says when something
+ * fails. */
 #include <stdio.h>
 #include <string.h>
 

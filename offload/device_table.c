@@ -1,5 +1,6 @@
-/* offload/device_table.c - the OpenMP lines of kernels/list.inc, as built for the device that WEIR_DEVICE names (emulated, offload, nvptx).
- * WEIR_DEVICE_OVERRIDES adds the CUDA kernels in front: they are preferred. */
+/* offload/device_table.c - the OpenMP lines of kernels/list.inc, as built for the device that
+ * WEIR_DEVICE names (emulated, offload, nvptx). WEIR_DEVICE_OVERRIDES adds the CUDA kernels in
+ * front: they are preferred. */
 #include "offload/device_table.h"
 
 #define ROW_(op, device) weir_kernel_omp_##op##_##device

@@ -1,4 +1,5 @@
-/* offload/device_table.h - the single source as built for one device: the rows of kernels/omp that a device build links. */
+/* offload/device_table.h - the single source as built for one device: the rows of kernels/omp that
+ * a device build links. */
 #pragma once
 #include <stddef.h>
 

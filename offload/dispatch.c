@@ -1,7 +1,9 @@
-/* offload/dispatch.c - streams: which rows of the table this machine may run, the choice among them, and the scratch they share.
+/* offload/dispatch.c - streams: which rows of the table this machine may run, the choice among
+ * them, and the scratch they share.
  *
- * Scratch is one block per stream, where its kernels run, grown to the largest call and never shrunk. It is not charged to a ledger here: the engine plans
- * its largest steps, charges weir_stream_planned and reserves it. */
+ * Scratch is one block per stream, where its kernels run, grown to the largest call and never
+ * shrunk. It is not charged to a ledger here: the engine plans its largest steps, charges
+ * weir_stream_planned and reserves it. */
 #include "offload/dispatch.h"
 
 #include <omp.h>
@@ -105,7 +107,8 @@ static bool isa_from_name(const char *name, weir_isa *out)
     return false;
 }
 
-/* Why no arguments at all could make this row run here. A forced level is told apart from a machine that is not able. */
+/* Why no arguments at all could make this row run here. A forced level is told apart from a machine
+ * that is not able. */
 static const char *row_barred(const weir_stream *stream, const weir_table_row *row)
 {
     static const char *const forced_text[] = { NULL, "isa v2 forced", "isa v3 forced", NULL };
@@ -117,7 +120,8 @@ static const char *row_barred(const weir_stream *stream, const weir_table_row *r
     return row->isa > weir_caps_isa(&stream->caps) ? needs_text[row->isa] : NULL;
 }
 
-/* The device's rows, where it brings some; the host's of the other ops. A table of embeddings stays in its file: the host reads it. */
+/* The device's rows, where it brings some; the host's of the other ops. A table of embeddings stays
+ * in its file: the host reads it. */
 static bool list_rows(weir_stream *stream)
 {
     size_t                          count, n_own = 0;
@@ -303,8 +307,9 @@ weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *arg
     return grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0);
 }
 
-/* Launches follow each other: the single source waits for its regions, overrides are on the device's default stream, for which regions wait. What failed among
- * the queued ones is found before a region is entered: its runtime would end the process. */
+/* Launches follow each other: the single source waits for its regions, overrides are on the
+ * device's default stream, for which regions wait. What failed among the queued ones is found
+ * before a region is entered: its runtime would end the process. */
 static weir_status run_on_device(weir_stream *stream, const weir_kernel *kernel, const void *args)
 {
     const void *there = NULL;
@@ -322,7 +327,8 @@ static weir_status run_on_device(weir_stream *stream, const weir_kernel *kernel,
 weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, const void *args)
 {
     WEIR_TRY(grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0));
-    /* oneDNN and the kernels size their teams by the calling thread's setting: it follows the stream. */
+    /* oneDNN and the kernels size their teams by the calling thread's setting: it follows the
+     * stream. */
     if (omp_get_max_threads() != stream->context.n_threads)
         omp_set_num_threads(stream->context.n_threads);
     if (stream->device && kernel->op != WEIR_OP_EMBED) return run_on_device(stream, kernel, args);

@@ -1,4 +1,5 @@
-/* offload/gpu_images.h - inside the plugin: its device images, handed to the offload runtime when a device was found. */
+/* offload/gpu_images.h - inside the plugin: its device images, handed to the offload runtime when a
+ * device was found. */
 #pragma once
 #include <stddef.h>
 
@@ -6,8 +7,9 @@
 extern "C" {
 #endif
 
-/* Gives the images to libomptarget, which then sees the devices; nothing of it may be called before. Needs libcuda.so.1 on the library path.
- * NULL when done, now or earlier; else what went wrong, in static memory. Exported for tests/gpu/images_test, which plays the driver. */
+/* Gives the images to libomptarget, which then sees the devices; nothing of it may be called
+ * before. Needs libcuda.so.1 on the library path. NULL when done, now or earlier; else what went
+ * wrong, in static memory. Exported for tests/gpu/images_test, which plays the driver. */
 __attribute__((visibility("default"))) const char *weir_gpu_images_register(void);
 
 #ifdef __cplusplus

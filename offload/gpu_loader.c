@@ -1,5 +1,6 @@
-/* offload/gpu_loader.c - dlopen with care: the driver is looked for first, because loading the plugin brings in the offload runtime
- * (measured: 13 libraries, 50 MB, 20 ms) that a machine without a GPU need not pay for. */
+/* offload/gpu_loader.c - dlopen with care: the driver is looked for first, because loading the
+ * plugin brings in the offload runtime (measured: 13 libraries, 50 MB, 20 ms) that a machine
+ * without a GPU need not pay for. */
 #include "offload/gpu_loader.h"
 
 #include <dlfcn.h>

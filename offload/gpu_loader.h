@@ -1,4 +1,5 @@
-/* offload/gpu_loader.h - finds and opens the GPU plugin, or says in one sentence why the CPU does the work. */
+/* offload/gpu_loader.h - finds and opens the GPU plugin, or says in one sentence why the CPU does
+ * the work. */
 #pragma once
 #include "engine/base/error.h"
 #include "offload/gpu_plugin.h"
@@ -13,8 +14,9 @@ typedef struct weir_gpu {
 } weir_gpu;
 
 /* path: the plugin's file; NULL: libweir_gpu.so in the program's folder, then in ../lib beside it.
- * EUNSUPPORTED: no driver, no plugin or no usable device, with the reason; EMISMATCH: a plugin of another build. The caller logs the
- * text and goes on with the CPU. A plugin stays in the process once loaded: its runtimes cannot be unloaded safely. */
+ * EUNSUPPORTED: no driver, no plugin or no usable device, with the reason; EMISMATCH: a plugin of
+ * another build. The caller logs the text and goes on with the CPU. A plugin stays in the process
+ * once loaded: its runtimes cannot be unloaded safely. */
 WEIR_MUST_CHECK weir_status weir_gpu_open(weir_gpu *out, const char *path, weir_error *error);
 
 /* The first half alone: opens the file and checks the version, without looking at the machine. */

@@ -1,4 +1,5 @@
-/* offload/gpu_memory.cu - the CUDA runtime's side of the plugin: devices, memory, copies. Host code only. */
+/* offload/gpu_memory.cu - the CUDA runtime's side of the plugin: devices, memory, copies. Host code
+ * only. */
 #include <cuda_runtime.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* offload/gpu_memory.h - inside the plugin: what gpu_memory.cu gives to gpu_plugin.c. See weir_gpu_plugin for the contracts. */
+/* offload/gpu_memory.h - inside the plugin: what gpu_memory.cu gives to gpu_plugin.c. See
+ * weir_gpu_plugin for the contracts. */
 #pragma once
 #include "offload/gpu_probe.h"
 

@@ -1,4 +1,5 @@
-/* offload/gpu_plugin.c - the entry of libweir_gpu.so. A device counts only when CUDA and OpenMP both see it. */
+/* offload/gpu_plugin.c - the entry of libweir_gpu.so. A device counts only when CUDA and OpenMP
+ * both see it. */
 #include "offload/gpu_plugin.h"
 
 #include <omp.h>

@@ -1,5 +1,6 @@
-/* offload/gpu_plugin.h - what libweir_gpu.so exports: one function, one versioned table. Everything that needs CUDA lies behind it,
- * so that the engine links none of it and runs where there is no driver. */
+/* offload/gpu_plugin.h - what libweir_gpu.so exports: one function, one versioned table. Everything
+ * that needs CUDA lies behind it, so that the engine links none of it and runs where there is no
+ * driver. */
 #pragma once
 #include "kernels/abi/ops.h"
 
@@ -7,7 +8,8 @@
 extern "C" {
 #endif
 
-/* Raised with every change of this header or of kernels/abi: the plugin and the engine must come from one build. */
+/* Raised with every change of this header or of kernels/abi: the plugin and the engine must come
+ * from one build. */
 enum { WEIR_GPU_PLUGIN_ABI = 3, WEIR_GPU_MAX_DEVICES = 16, WEIR_GPU_MARKS = 8 };
 #define WEIR_GPU_PLUGIN_ENTRY "weir_gpu_plugin_entry"
 
@@ -24,9 +26,10 @@ typedef struct weir_gpu_probe {
 } weir_gpu_probe;
 
 typedef enum weir_gpu_memory {
-    WEIR_GPU_MEMORY_DEVICE, /* the device's own: fastest, the host cannot read it                      */
-    WEIR_GPU_MEMORY_SHARED, /* one address on both sides, pages migrate: tests and benches            */
-    WEIR_GPU_MEMORY_REACHABLE, /* of the host, page-locked, at the same address on the device: what the host writes while it launches */
+    WEIR_GPU_MEMORY_DEVICE, /* the device's own: fastest, the host cannot read it */
+    WEIR_GPU_MEMORY_SHARED, /* one address on both sides, pages migrate: tests and benches */
+    WEIR_GPU_MEMORY_REACHABLE, /* of the host, page-locked, at the same address on the device: what
+                                  the host writes while it launches */
 } weir_gpu_memory;
 
 typedef struct weir_gpu_plugin {
@@ -34,12 +37,14 @@ typedef struct weir_gpu_plugin {
     const char *name; /* "cuda" */
     /* Looks at the machine; never fails, never prints. The calls below need n_devices > 0. */
     void (*probe)(weir_gpu_probe *out);
-    /* Fills what kernels are launched with: the device, its stream, its library of products (NULL: not there). */
+    /* Fills what kernels are launched with: the device, its stream, its library of products (NULL:
+     * not there). */
     weir_status (*open)(int device, weir_kernel_context *context, size_t *free_bytes, char *text,
                         size_t text_bytes);
     void (*close)(int device);
     void (*enter)(int device); /* before launches: the calling thread's kernels go there */
-    /* ENOMEM when the device is full, EDEVICE with the runtime's text in `text` (may be NULL) otherwise; so in what follows. */
+    /* ENOMEM when the device is full, EDEVICE with the runtime's text in `text` (may be NULL)
+     * otherwise; so in what follows. */
     weir_status (*alloc)(void **out, int device, weir_gpu_memory kind, size_t bytes, char *text,
                          size_t text_bytes);
     void (*free)(int device, weir_gpu_memory kind, void *memory); /* NULL-safe */
@@ -47,7 +52,8 @@ typedef struct weir_gpu_plugin {
     weir_status (*copy)(int device, void *dst, const void *src, size_t bytes, char *text,
                         size_t text_bytes);
     weir_status (*clear)(int device, void *memory, size_t bytes, char *text, size_t text_bytes);
-    /* Beside the kernels, on a stream of its own: waits for none, none waits for it; done when it returns. Any thread. */
+    /* Beside the kernels, on a stream of its own: waits for none, none waits for it; done when it
+     * returns. Any thread. */
     weir_status (*copy_beside)(int device, void *dst, const void *src, size_t bytes, char *text,
                                size_t text_bytes);
     weir_status (*mark)(int device, int mark, char *text,
@@ -58,9 +64,10 @@ typedef struct weir_gpu_plugin {
     weir_status (*synchronize)(
         int device, char *text,
         size_t text_bytes); /* all launched kernels ended; EDEVICE if one failed */
-    /* Rows in order of preference within an op: CUDA overrides first, then the single source built for nvptx. Pointers in the
-     * arguments, and in the structs that those point to, are device addresses; weir_kernel_context.omp_device is the device. Segment
-     * arrays are read by the host too, to plan the launch: they lie in REACHABLE or SHARED memory. */
+    /* Rows in order of preference within an op: CUDA overrides first, then the single source built
+     * for nvptx. Pointers in the arguments, and in the structs that those point to, are device
+     * addresses; weir_kernel_context.omp_device is the device. Segment arrays are read by the host
+     * too, to plan the launch: they lie in REACHABLE or SHARED memory. */
     const weir_kernel *const *(*kernels)(size_t *count);
 } weir_gpu_plugin;
 

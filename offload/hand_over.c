@@ -1,4 +1,5 @@
-/* offload/hand_over.c - the room that hand-overs take, planned or as they come, and one of them from its beginning to its end. */
+/* offload/hand_over.c - the room that hand-overs take, planned or as they come, and one of them
+ * from its beginning to its end. */
 #include "offload/hand_over.h"
 
 #include <stdlib.h>

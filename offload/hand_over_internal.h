@@ -34,5 +34,6 @@ struct weir_hand_over {
     } args; /* of the call */
 };
 
-/* hand_over_ops.c: the call's arguments with all its arrays in their places, which are filled; or, with `measures`, adds up what they take. */
+/* hand_over_ops.c: the call's arguments with all its arrays in their places, which are filled; or,
+ * with `measures`, adds up what they take. */
 const void *hand_over_walk(weir_hand_over *hand_over, weir_op op, const void *args);

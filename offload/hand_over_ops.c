@@ -1,6 +1,8 @@
-/* offload/hand_over_ops.c - every op's pointers, what lies behind them, and who reads it. One pass adds up, a second one places: the same text for both.
+/* offload/hand_over_ops.c - every op's pointers, what lies behind them, and who reads it. One pass
+ * adds up, a second one places: the same text for both.
  *
- * What the host reads too lies in a ring: a launch may still read it while the next one is prepared. All else is copied in the order of the launches. */
+ * What the host reads too lies in a ring: a launch may still read it while the next one is
+ * prepared. All else is copied in the order of the launches. */
 #include <string.h>
 
 #include "engine/base/checked.h"
@@ -8,7 +10,7 @@
 
 typedef enum direction { IN, OUT, BOTH } direction;
 
-/* ---- placing ------------------------------------------------------------------------------------------------------ */
+/* ---- placing --------------------------------------------------------------------------------- */
 static void *place(arena *a, bool measures, size_t bytes)
 {
     size_t rounded;
@@ -55,7 +57,8 @@ static float *rows_of(weir_hand_over *h, const float *array, int64_t rows, int64
     return data(h, array, floats(rows, stride, width), way);
 }
 
-/* Rows that policies have on the host. What is planned is planned at full depth: there rows lie as densely as they ever do. */
+/* Rows that policies have on the host. What is planned is planned at full depth: there rows lie as
+ * densely as they ever do. */
 static float *host_rows(weir_hand_over *h, const float *array, int64_t rows, int64_t stride,
                         int64_t width, direction way)
 {
@@ -72,13 +75,15 @@ static void *list(weir_hand_over *h, const void *array, size_t bytes)
     return there;
 }
 
-/* Entries of a table: there is room for the first `end` of each head, and those from `first` on are filled in, which the op looks at. */
+/* Entries of a table: there is room for the first `end` of each head, and those from `first` on are
+ * filled in, which the op looks at. */
 typedef struct entries {
     int64_t first, end;
 } entries;
 
-/* `used` of `stride` entries of each head, side by side. Pages in the device's address space become what lies behind them, NULL where nothing
- * does: of the pages of a table the op reads or writes some, and those are there. */
+/* `used` of `stride` entries of each head, side by side. Pages in the device's address space become
+ * what lies behind them, NULL where nothing does: of the pages of a table the op reads or writes
+ * some, and those are there. */
 static void *const *table(weir_hand_over *h, void *const *pages, int64_t n_heads, int64_t stride,
                           entries used)
 {
@@ -95,7 +100,7 @@ static void must_own(weir_hand_over *h, const void *array)
     if (array != NULL && !h->measures && !weir_device_owns(h->device, array)) h->is_wrong = true;
 }
 
-/* ---- segments ----------------------------------------------------------------------------------------------------- */
+/* ---- segments -------------------------------------------------------------------------------- */
 static int64_t pages_for(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
 
 /* Pages that all rows of a segment see, and those that its own rows are in. */
@@ -152,7 +157,7 @@ recurrent_segments(weir_hand_over *h, const weir_recurrent_segment *segments, in
     return list(h, segments, (size_t)n * sizeof *segments);
 }
 
-/* ---- ops ---------------------------------------------------------------------------------------------------------- */
+/* ---- ops ------------------------------------------------------------------------------------- */
 static void rope(weir_hand_over *h, weir_rope_args *a)
 {
     a->x = rows_of(h, a->x, a->n_rows, a->row_stride,

@@ -121,7 +121,7 @@ size_t weir_ledger_cap(const weir_ledger *ledger, weir_tier tier)
     return ledger->state.cap[tier];
 }
 
-/* ---- payers ------------------------------------------------------------------------------------------------- */
+/* ---- payers ---------------------------------------------------------------------------------- */
 static bool charge(weir_payer *payer, size_t bytes)
 {
     weir_ledger_payer *const self = (weir_ledger_payer *)payer;
@@ -155,9 +155,10 @@ size_t weir_ledger_payer_held(const weir_ledger_payer *payer)
     return __atomic_load_n(&payer->held, __ATOMIC_ACQUIRE);
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------- */
-/* Blocks of a huge page and more are mapped: aligned to one, zero, and taken from the machine only as they are touched. Only whole huge
- * pages are asked for: the last one would take up to 2 MiB that no account knows. The advice may fail. */
+/* ---- blocks ---------------------------------------------------------------------------------- */
+/* Blocks of a huge page and more are mapped: aligned to one, zero, and taken from the machine only
+ * as they are touched. Only whole huge pages are asked for: the last one would take up to 2 MiB
+ * that no account knows. The advice may fail. */
 static void *map_block(size_t bytes)
 {
     size_t rounded, reach;
@@ -238,7 +239,7 @@ void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, 
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
 }
 
-/* ---- near the kernels ------------------------------------------------------------------------------------------ */
+/* ---- near the kernels ------------------------------------------------------------------------ */
 void weir_ledger_use_device(weir_ledger *ledger, weir_device *device) { ledger->device = device; }
 weir_device *weir_ledger_device(const weir_ledger *ledger) { return ledger->device; }
 

@@ -1,6 +1,8 @@
-/* offload/ledger.h - every byte has an account, and the caps are hard: a reservation that does not fit fails before the allocation.
+/* offload/ledger.h - every byte has an account, and the caps are hard: a reservation that does not
+ * fit fails before the allocation.
  *
- * Thread-safe (HTTP threads reserve request memory). Caps: of the host, of a device, of the disk. */
+ * Thread-safe (HTTP threads reserve request memory). Caps: of the host, of a device, of the
+ * disk. */
 #pragma once
 #include <stddef.h>
 
@@ -13,8 +15,9 @@
 extern "C" {
 #endif
 
-/* page_tables: which page holds which rows, of the sequences and of the pool. tokens: ids of sequences and of one step. tokenizer: chat
- * template, too. packs: what is known of a database of states. http: requests, that is connections, bodies, prompts, queued jobs, answers. process: what
+/* page_tables: which page holds which rows, of the sequences and of the pool. tokens: ids of
+ * sequences and of one step. tokenizer: chat template, too. packs: what is known of a database of
+ * states. http: requests, that is connections, bodies, prompts, queued jobs, answers. process: what
  * nobody charges, set aside by a server. other: names and tables of the model file. */
 // clang-format off
 #define WEIR_ACCOUNT_MAP(X) \
@@ -50,7 +53,8 @@ typedef struct weir_ledger weir_ledger;
 /* caps [WEIR_TIER_COUNT] in bytes, 0: no cap. */
 WEIR_MUST_CHECK weir_status weir_ledger_open(weir_ledger **out, const size_t *caps);
 void                        weir_ledger_close(weir_ledger *ledger);
-/* EFULL with the account, what was asked, what is left and the key that would raise the cap; nothing is reserved then. */
+/* EFULL with the account, what was asked, what is left and the key that would raise the cap;
+ * nothing is reserved then. */
 WEIR_MUST_CHECK weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier,
                                                 weir_account account, size_t bytes,
                                                 weir_error *error);
@@ -69,8 +73,9 @@ typedef struct weir_ledger_state {
 } weir_ledger_state;
 void weir_ledger_read(const weir_ledger *ledger, weir_ledger_state *out);
 
-/* An account of the host as a payer (engine/base/memory.h). `payer` stays where it is; `refused` (may be NULL) keeps the text of the last
- * refusal, for a payer that one thread uses. ledger NULL: nothing is counted. */
+/* An account of the host as a payer (engine/base/memory.h). `payer` stays where it is; `refused`
+ * (may be NULL) keeps the text of the last refusal, for a payer that one thread uses. ledger NULL:
+ * nothing is counted. */
 typedef struct weir_ledger_payer {
     weir_payer   payer;
     weir_ledger *ledger;
@@ -83,27 +88,32 @@ void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_
 /* 0: no block is left that it paid for, and it may end. */
 size_t weir_ledger_payer_held(const weir_ledger_payer *payer);
 
-/* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask for huge pages. NULL-safe free with the same size. */
+/* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask
+ * for huge pages. NULL-safe free with the same size. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account,
                                               size_t bytes, weir_error *error);
 void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-/* Zero-filled address space of the host of which only `bytes` are charged: the caller sees to it that no more are backed (madvise). No huge pages: they
- * would back what nobody asked for. NULL-safe unmap with the same numbers. */
+/* Zero-filled address space of the host of which only `bytes` are charged: the caller sees to it
+ * that no more are backed (madvise). No huge pages: they would back what nobody asked for.
+ * NULL-safe unmap with the same numbers. */
 WEIR_MUST_CHECK weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account,
                                             size_t bytes, size_t reach, weir_error *error);
 void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes,
                        size_t reach);
 
-/* ---- near the kernels ---------------------------------------------------------------------------------------------------------
- * With a device this memory is its own, charged to memory.device, and what looks at it from the host goes through copy and clear; without one it is as
- * above, and they are memcpy and memset. Either side of a copy may be the host's. `device` is borrowed and outlives the ledger. */
+/* ---- near the kernels
+ * ---------------------------------------------------------------------------------------------------------
+ * With a device this memory is its own, charged to memory.device, and what looks at it from the
+ * host goes through copy and clear; without one it is as above, and they are memcpy and memset.
+ * Either side of a copy may be the host's. `device` is borrowed and outlives the ledger. */
 void                        weir_ledger_use_device(weir_ledger *ledger, weir_device *device);
 weir_device                *weir_ledger_device(const weir_ledger *ledger); /* NULL: the host */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out,
                                                    weir_account account, size_t bytes,
                                                    weir_error *error);
 void weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-/* Memory of the host, charged to it, that copies to and from the device reach at full speed: page-locked there. Not zeroed. Without a device as weir_ledger_alloc. */
+/* Memory of the host, charged to it, that copies to and from the device reach at full speed:
+ * page-locked there. Not zeroed. Without a device as weir_ledger_alloc. */
 WEIR_MUST_CHECK weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out,
                                                      weir_account account, size_t bytes,
                                                      weir_error *error);
@@ -111,7 +121,8 @@ void weir_ledger_free_beside(weir_ledger *ledger, void *memory, weir_account acc
 weir_tier weir_ledger_near_tier(const weir_ledger *ledger); /* where it is charged */
 void      weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes);
 void      weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes);
-/* EDEVICE with its text where the device failed: a copy since then was not made. Who gives bytes away that came by copies asks behind them. */
+/* EDEVICE with its text where the device failed: a copy since then was not made. Who gives bytes
+ * away that came by copies asks behind them. */
 WEIR_MUST_CHECK weir_status weir_ledger_check(const weir_ledger *ledger, weir_error *error);
 
 #ifdef __cplusplus

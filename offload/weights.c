@@ -1,4 +1,5 @@
-/* offload/weights.c - which layout a matrix gets, and packing it with all threads. What a layout is, its kernels' folder says. */
+/* offload/weights.c - which layout a matrix gets, and packing it with all threads. What a layout
+ * is, its kernels' folder says. */
 #include "offload/weights.h"
 
 #include <stdlib.h>
@@ -22,7 +23,8 @@ static bool is_dense(weir_dtype dtype)
     }
 }
 
-/* f32 and f64 files stay f32: their authors kept the bits. The others have up to 11 of them, bf16 holds 8. */
+/* f32 and f64 files stay f32: their authors kept the bits. The others have up to 11 of them, bf16
+ * holds 8. */
 static bool fits_bf16(weir_dtype dtype)
 {
     return dtype == WEIR_F16 || dtype == WEIR_BF16 || dtype == WEIR_F8_E4M3 ||
@@ -51,7 +53,8 @@ static weir_status check_source(const weir_matrix_source *source, weir_error *er
     return WEIR_OK;
 }
 
-/* oneDNN where this stream's level has a packed kernel of its, which is the fastest; own panels elsewhere, which keep the file's bits. */
+/* oneDNN where this stream's level has a packed kernel of its, which is the fastest; own panels
+ * elsewhere, which keep the file's bits. */
 static weir_status plan_dense(weir_weight *plan, const weir_caps *caps,
                               const weir_matrix_source *source, bool fast)
 {
@@ -277,7 +280,8 @@ static weir_status load_pieces(weir_weight *plan, weir_stream *stream,
     return status;
 }
 
-/* Layouts of the host, for a device that runs its kernels: packed in place, as a launch. oneDNN keeps the address that it packed to. */
+/* Layouts of the host, for a device that runs its kernels: packed in place, as a launch. oneDNN
+ * keeps the address that it packed to. */
 static weir_status load_whole(weir_weight *plan, weir_stream *stream,
                               const weir_matrix_source *source, void *memory, weir_error *error)
 {

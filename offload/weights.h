@@ -8,9 +8,11 @@ extern "C" {
 
 /* How activations meet the weights (`kernels.activations`). */
 typedef enum weir_activations {
-    WEIR_ACTIVATIONS_FAST, /* int8 for quantised weights; bf16 for f16, bf16 and f8 ones where there is AVX-512 BF16; else f32; on a GPU bf16 for bf16 and
-                              f8, f16 for f16 */
-    WEIR_ACTIVATIONS_F32, /* exact: weights are expanded to f32 (4 bytes each) if their kernel takes no f16 or bf16          */
+    WEIR_ACTIVATIONS_FAST, /* int8 for quantised weights; bf16 for f16, bf16 and f8 ones where there
+                              is AVX-512 BF16; else f32; on a GPU bf16 for bf16 and f8, f16 for f16
+                            */
+    WEIR_ACTIVATIONS_F32, /* exact: weights are expanded to f32 (4 bytes each) if their kernel takes
+                             no f16 or bf16          */
 } weir_activations;
 
 /* A matrix as it lies in the file: n_out rows of n_in elements, unaligned. */
@@ -20,12 +22,14 @@ typedef struct weir_matrix_source {
     weir_dtype  dtype;
 } weir_matrix_source;
 
-/* Layout and bytes that packing will take, for the memory plan. EUNSUPPORTED for a dtype that has no kernel. */
+/* Layout and bytes that packing will take, for the memory plan. EUNSUPPORTED for a dtype that has
+ * no kernel. */
 WEIR_MUST_CHECK weir_status weir_weight_plan(weir_weight *plan, const weir_stream *stream,
                                              const weir_matrix_source *source,
                                              weir_activations activations, weir_error *error);
-/* Packs with all threads of the stream into `memory` (plan->bytes, 64-byte aligned; owned by the caller). *plan becomes the weight.
- * errors : EFORMAT when an element or a block's scale is NaN or infinite */
+/* Packs with all threads of the stream into `memory` (plan->bytes, 64-byte aligned; owned by the
+ * caller). *plan becomes the weight. errors : EFORMAT when an element or a block's scale is NaN or
+ * infinite */
 WEIR_MUST_CHECK weir_status weir_weight_pack(weir_weight *plan, weir_stream *stream,
                                              const weir_matrix_source *source, void *memory,
                                              weir_error *error);
@@ -33,14 +37,16 @@ WEIR_MUST_CHECK weir_status weir_weight_pack(weir_weight *plan, weir_stream *str
 WEIR_MUST_CHECK weir_status weir_weight_load(weir_weight *plan, weir_stream *stream,
                                              const weir_matrix_source *source, void *memory,
                                              weir_error *error);
-/* The same in pieces of rows, for a weight of a GPU (WEIR_LAYOUT_CUDA): rows [first, first + count) through a small staging buffer. first is a
- * multiple of weir_weight_piece_rows, and so is count but at the end; *offset is where the piece belongs in the weight, *bytes what it takes.
- * *plan stays a plan: data is the caller's to set. */
+/* The same in pieces of rows, for a weight of a GPU (WEIR_LAYOUT_CUDA): rows [first, first + count)
+ * through a small staging buffer. first is a multiple of weir_weight_piece_rows, and so is count
+ * but at the end; *offset is where the piece belongs in the weight, *bytes what it takes. *plan
+ * stays a plan: data is the caller's to set. */
 typedef struct weir_weight_piece {
     int64_t first, count;
     size_t  offset, bytes;
 } weir_weight_piece;
-/* How many rows fit in a staging buffer of so many bytes: whole panels; one, which may not fit, at least. */
+/* How many rows fit in a staging buffer of so many bytes: whole panels; one, which may not fit, at
+ * least. */
 int64_t           weir_weight_piece_rows(const weir_weight *plan, size_t staging_bytes);
 weir_weight_piece weir_weight_piece_of(const weir_weight *plan, int64_t first, int64_t count);
 WEIR_MUST_CHECK weir_status weir_weight_pack_piece(const weir_weight *plan, weir_stream *stream,
@@ -49,7 +55,8 @@ WEIR_MUST_CHECK weir_status weir_weight_pack_piece(const weir_weight *plan, weir
                                                    weir_error *error);
 void weir_weight_release(weir_weight *weight); /* the packed_state; memory stays the caller's */
 
-/* Any dtype to f32, bit-exact with the reference; n a multiple of the block. For norms, biases and tests. */
+/* Any dtype to f32, bit-exact with the reference; n a multiple of the block. For norms, biases and
+ * tests. */
 WEIR_MUST_CHECK weir_status weir_dequantise(float *dst, const void *src, weir_dtype dtype,
                                             int64_t n);
 

@@ -1,8 +1,10 @@
-/* toolchain/stable_ino.c - LD_PRELOAD shim that makes objects with OpenMP target regions reproducible.
+/* toolchain/stable_ino.c - LD_PRELOAD shim that makes objects with OpenMP target regions
+ * reproducible.
  *
- * clang names such a region __omp_offloading_<device>_<inode>_<function>_l<line> after the source file's stat(): the inode would be in the
- * binary. The files that STABLE_SRC names (suffixes of their paths, parted by colons) get a device and inode made from them. Used by
- * toolchain/gpu.bzl for its compile actions only. */
+ * clang names such a region __omp_offloading_<device>_<inode>_<function>_l<line> after the source
+ * file's stat(): the inode would be in the binary. The files that STABLE_SRC names (suffixes of
+ * their paths, parted by colons) get a device and inode made from them. Used by toolchain/gpu.bzl
+ * for its compile actions only. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

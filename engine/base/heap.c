@@ -54,7 +54,7 @@ struct weir_heap {
 
 static atomic_size_t mapped_by_all;
 
-/* ---- memory of the system ------------------------------------------------------------------- */
+/* ---- memory of the system -------------------------------------------------------------------- */
 #if __has_feature(address_sanitizer)
 enum { IN_CHUNKS = 0 }; /* and no byte more than asked, so that an overflow is seen */
 static bool whole_pages(const size_t *size)
@@ -114,7 +114,7 @@ static void *pay_and_map(weir_payer *source, size_t size)
     return memory;
 }
 
-/* ---- a heap as a payer ---------------------------------------------------------------------- */
+/* ---- a heap as a payer ----------------------------------------------------------------------- */
 static bool charge(weir_payer *payer, size_t bytes)
 {
     weir_payer *const source = ((weir_heap *)payer)->source;
@@ -185,7 +185,7 @@ size_t weir_heap_mapped(const weir_heap *heap)
     return mapped;
 }
 
-/* ---- classes -------------------------------------------------------------------------------- */
+/* ---- classes --------------------------------------------------------------------------------- */
 static unsigned class_of(size_t size) /* the smallest that holds it; LEAST to MOST */
 {
     if (size <= FINE) return (unsigned)((size - LEAST) / STEP);
@@ -207,7 +207,7 @@ static size_t   place_in(const weir_block *block) { return block->room >> 8; }
 
 static chunk *chunk_of(weir_block *block) { return (chunk *)((char *)block - place_in(block)); }
 
-/* ---- chunks --------------------------------------------------------------------------------- */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 /* All below with the lock held. */
 static void put_free(weir_heap *heap, free_block *block)
 {
@@ -309,7 +309,7 @@ static void empty(weir_heap *heap, chunk *over)
     pay_back(heap->source, size);
 }
 
-/* ---- blocks --------------------------------------------------------------------------------- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 static bool with_head(size_t *size, size_t bytes)
 {
     if (!weir_add_size(size, bytes, sizeof(weir_block))) return false;

@@ -18,7 +18,8 @@ extern "C" {
 
 typedef struct weir_heap weir_heap;
 
-/* `payer` (may be NULL: nobody) outlives the heap. NULL: the payer refuses, or there is no memory. */
+/* `payer` (may be NULL: nobody) outlives the heap. NULL: the payer refuses, or there is no
+ * memory. */
 weir_heap *weir_heap_open(weir_payer *payer);
 /* Nothing more is taken from it. It ends now, or when its last block is given back. NULL-safe. */
 void weir_heap_close(weir_heap *heap);

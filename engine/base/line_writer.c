@@ -1,4 +1,5 @@
-/* engine/base/line_writer.c - a ring of bytes between those who have lines and the thread that writes. */
+/* engine/base/line_writer.c - a ring of bytes between those who have lines and the thread that
+ * writes. */
 #include "engine/base/line_writer.h"
 
 #include <errno.h>
@@ -82,7 +83,7 @@ uint64_t weir_line_writer_dropped(const weir_line_writer *writer)
     return dropped;
 }
 
-/* ---- the thread ------------------------------------------------------------------------------- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 static bool is_late(weir_line_writer *w)
 {

@@ -1,5 +1,5 @@
-/* engine/base/line_writer.h - lines to a descriptor, written by a thread of their own: whoever has a
- * line never waits for a pipe that nobody reads or a disk that is full.
+/* engine/base/line_writer.h - lines to a descriptor, written by a thread of their own: whoever has
+ * a line never waits for a pipe that nobody reads or a disk that is full.
  *
  * A bounded queue holds what is not written yet. A line that finds no room, or that the descriptor
  * refuses, is dropped and counted, and the next line that gets through is followed by one that says
@@ -16,8 +16,8 @@ extern "C" {
 
 typedef struct weir_line_writer weir_line_writer;
 
-/* `fd` is borrowed. The line that counts dropped ones is `before`, the number, `after`; both static.
- * NULL: no memory or no thread. */
+/* `fd` is borrowed. The line that counts dropped ones is `before`, the number, `after`; both
+ * static. NULL: no memory or no thread. */
 weir_line_writer *weir_line_writer_open(int fd, const char *before, const char *after);
 /* Any thread; never waits for the descriptor. `line` ends with a newline. */
 void weir_line_writer_put(weir_line_writer *writer, const char *line, size_t n);

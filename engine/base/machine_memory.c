@@ -75,8 +75,8 @@ static size_t group_leaves(const char *folder, const files *names)
 /* Of one group: its limit, or what it leaves of it; SIZE_MAX: none. */
 typedef size_t measure(const char *folder, const files *names);
 
-/* The group at `mount``path` and its ancestors. In a container the path can be one of the host, which is not there: the mount itself is
- * the group then. */
+/* The group at `mount``path` and its ancestors. In a container the path can be one of the host,
+ * which is not there: the mount itself is the group then. */
 static size_t path_least(const char *root, const char *mount, const char *path, const files *names,
                          measure *of)
 {

@@ -40,7 +40,8 @@ typedef struct weir_purse {
 } weir_purse;
 void weir_purse_init(weir_purse *purse, size_t bytes);
 
-/* For memory that others allocate: a bound of it is held by the running thread's payer while it lives. */
+/* For memory that others allocate: a bound of it is held by the running thread's payer while it
+ * lives. */
 typedef struct weir_hold {
     weir_payer *payer;
     size_t      bytes;

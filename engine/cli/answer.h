@@ -1,4 +1,5 @@
-/* engine/cli/answer.h - waiting for one or many jobs of the service: what generate, chat and eval share. */
+/* engine/cli/answer.h - waiting for one or many jobs of the service: what generate, chat and eval
+ * share. */
 #pragma once
 #include "engine/schedule/service.h"
 #include "engine/text/tokenizer.h"
@@ -13,7 +14,8 @@ typedef struct weir_cli_answer {
 /* Called on the engine thread for each token; returns false to end the answer. */
 typedef bool (*weir_cli_answer_token)(void *user, int32_t token);
 
-/* Submits and waits. `request` without callback and user. *interrupted (may be NULL) is polled: true cancels, the answer so far stays. */
+/* Submits and waits. `request` without callback and user. *interrupted (may be NULL) is polled:
+ * true cancels, the answer so far stays. */
 WEIR_MUST_CHECK weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_service *service,
                                                  const weir_request   *request,
                                                  weir_cli_answer_token on_token, void *user,
@@ -21,7 +23,8 @@ WEIR_MUST_CHECK weir_status weir_cli_answer_wait(weir_cli_answer *answer, weir_s
                                                  weir_error         *error);
 void                        weir_cli_answer_free(weir_cli_answer *answer);
 
-/* Many prompts, as many at once as the service takes: the answers come in the order of the prompts. */
+/* Many prompts, as many at once as the service takes: the answers come in the order of the
+ * prompts. */
 typedef struct weir_prompt {
     weir_ids ids;
     int32_t  max_tokens;

@@ -16,7 +16,8 @@
 
 enum { MAX_REPEATS = 32, WARM_UP = 4 /* tokens decoded before those that count */ };
 
-/* Resident bytes now, 0 where it cannot be read. The peak that the kernel keeps would count the buffers that measure bandwidth. */
+/* Resident bytes now, 0 where it cannot be read. The peak that the kernel keeps would count the
+ * buffers that measure bandwidth. */
 static size_t resident_bytes(void)
 {
     FILE *const        file = fopen("/proc/self/statm", "re");
@@ -116,7 +117,8 @@ weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const 
     return weir_runner_evict(runner, sequence, NULL, error);
 }
 
-/* With a policy the rows of each depth are a prompt of their own, after which it drops those that it does not keep. */
+/* With a policy the rows of each depth are a prompt of their own, after which it drops those that
+ * it does not keep. */
 static weir_status begin_depth(bench *b, const weir_bench_options *options, int32_t depth,
                                weir_error *error)
 {
@@ -332,7 +334,7 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine,
     return status;
 }
 
-/* ---- explain --------------------------------------------------------------------------------------------- */
+/* ---- explain --------------------------------------------------------------------------------- */
 typedef struct explanation {
     weir_buffer       *out;
     const weir_stream *stream;

@@ -30,7 +30,7 @@ typedef struct turn {
     double seconds, evicting; /* evicting: part of seconds */
 } turn;
 
-/* ---- steps -------------------------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* A step of n tokens, and what the policy does after it. */
 static weir_status step(paired *p, weir_sequence *s, int32_t n, double *evicting, weir_error *error)
@@ -59,7 +59,8 @@ static weir_status decode(paired *p, weir_sequence *s, int32_t n, turn *out, wei
     return WEIR_OK;
 }
 
-/* A policy that never acts again after the prompt is begun anew for each turn, as the plain cache is; the others go on. */
+/* A policy that never acts again after the prompt is begun anew for each turn, as the plain cache
+ * is; the others go on. */
 static weir_status take_turn(paired *p, bool is_policy, turn *out, weir_error *error)
 {
     weir_sequence *const base = is_policy ? &p->policy : &p->plain;
@@ -71,7 +72,7 @@ static weir_status take_turn(paired *p, bool is_policy, turn *out, weir_error *e
     return decode(p, &p->work, p->options->n_tokens, out, error);
 }
 
-/* ---- a policy ------------------------------------------------------------------------------------------------------- */
+/* ---- a policy -------------------------------------------------------------------------------- */
 
 static weir_keeping_options wish_for(const paired *p, const weir_policy_options *policy)
 {
@@ -155,7 +156,7 @@ static weir_status run_policy(paired *p, const weir_policy_options *policy,
     return WEIR_OK;
 }
 
-/* ---- all of them ------------------------------------------------------------------------------------------------------ */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 /* The next of "name;name:options". */
 static weir_status next_policy(weir_policy_options *policy, char name[256], const char **list,

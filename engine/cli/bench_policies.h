@@ -1,4 +1,5 @@
-/* engine/cli/bench_policies.h - what a KV policy costs while decoding: beside a cache of as many rows that has none, turn by turn in one process. */
+/* engine/cli/bench_policies.h - what a KV policy costs while decoding: beside a cache of as many
+ * rows that has none, turn by turn in one process. */
 #pragma once
 #include "engine/cli/bench.h"
 #include "engine/cli/command.h"
@@ -29,11 +30,14 @@ typedef struct weir_policy_bench_report {
 
 /* Tokens that a text of the policy comes to hold. */
 int64_t weir_policy_bench_tokens(const weir_policy_bench_options *options);
-/* Names, options and numbers, before there is an engine. EINVAL, or ECONFIG of a policy's options. */
+/* Names, options and numbers, before there is an engine. EINVAL, or ECONFIG of a policy's
+ * options. */
 WEIR_MUST_CHECK weir_status weir_policy_bench_check(const weir_policy_bench_options *options,
                                                     weir_error                      *error);
-/* For each policy: a prompt of `depth` rows of noise, whose last tokens are computed, is cut to the budget; then turns of n_tokens, one of the policy
- * and one of `budget` rows of noise that all stay, in alternating order. `engine` has no service, [kv.policy] names none, and two more sequences fit. */
+/* For each policy: a prompt of `depth` rows of noise, whose last tokens are computed, is cut to the
+ * budget; then turns of n_tokens, one of the policy and one of `budget` rows of noise that all
+ * stay, in alternating order. `engine` has no service, [kv.policy] names none, and two more
+ * sequences fit. */
 WEIR_MUST_CHECK weir_status
 weir_policy_bench_run(weir_policy_bench_report *out, const weir_engine *engine,
                       const weir_policy_bench_options *options,

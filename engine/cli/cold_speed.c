@@ -1,13 +1,14 @@
-/* engine/cli/cold_speed.c - how fast the tier below gives KV pages: those of a sequence, read in order and in the pieces that attention reads, to where
- * it reads them, with nothing else to do. */
+/* engine/cli/cold_speed.c - how fast the tier below gives KV pages: those of a sequence, read in
+ * order and in the pieces that attention reads, to where it reads them, with nothing else to do. */
 #include "engine/base/clock.h"
 #include "engine/cli/bench.h"
 #include "engine/kv/staging.h"
 #include "offload/ledger.h"
 
 enum { LEAST_BYTES = 256 << 20 }; /* of one measurement: pages are read again until it is reached */
-/* The buffer is memory of the kind that attention's is, huge pages, as the ledger gives it: into small pages this disk reads half as fast. It is
- * of the measurement, not of what is measured, as that of the memory's bandwidth. */
+/* The buffer is memory of the kind that attention's is, huge pages, as the ledger gives it: into
+ * small pages this disk reads half as fast. It is of the measurement, not of what is measured, as
+ * that of the memory's bandwidth. */
 enum { HUGE_PAGE = 2 << 20 };
 
 /* Reads runs of blocks that follow each other in one layer's part; counts the bytes. */

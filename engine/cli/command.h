@@ -18,7 +18,8 @@ typedef enum weir_exit {
     WEIR_EXIT_INTERRUPTED = 130
 } weir_exit;
 
-/* Prints "weir: text" on stderr; the exit code that fits: usage for ECONFIG and EINVAL, memory for EFULL, else failed. */
+/* Prints "weir: text" on stderr; the exit code that fits: usage for ECONFIG and EINVAL, memory for
+ * EFULL, else failed. */
 int weir_fail(weir_status status, const weir_error *error);
 /* Writes to stdout; failed (with a message) when it cannot be written. */
 int weir_print(const weir_buffer *text);
@@ -57,8 +58,8 @@ typedef struct weir_program {
     const weir_command *commands; /* [n_commands] */
     size_t              n_commands;
     const char         *name, *version; /* as texts show them */
-    const char *
-        fixed; /* NULL: argv[1] names the command (argv[1] and argv[2] for "eval retrieval"); else its name */
+    const char         *fixed; /* NULL: argv[1] names the command (argv[1] and argv[2] for "eval
+                                  retrieval"); else its name */
     const char *caller; /* the folder that relative names start from; NULL: the current one */
 } weir_program;
 

@@ -1,11 +1,13 @@
-/* engine/cli/commands.c - the tables: every command with its options. The work is in the run functions. */
+/* engine/cli/commands.c - the tables: every command with its options. The work is in the run
+ * functions. */
 #include "engine/cli/command.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 #define GROUP(name, title)                                                                         \
     static const weir_option_group name = { title, name##_options, COUNT(name##_options) }
 
-/* Rows of option tables; fields that only some of them have follow at the end: .letter, .required. */
+/* Rows of option tables; fields that only some of them have follow at the end: .letter,
+ * .required. */
 #define KEY(flag, placeholder, path, ...)                                                          \
     { .name = flag, .value = placeholder, .type = WEIR_OPTION_KEY, .key = path, __VA_ARGS__ }
 #define FLAG(flag, text) { .name = flag, .type = WEIR_OPTION_FLAG, .help = text }
@@ -24,7 +26,7 @@
 #define LIST(flag, least, most, ...)                                                               \
     RANGED(flag, "LIST", WEIR_OPTION_LIST, least, most, __VA_ARGS__)
 
-/* ---- shared by commands ---- */
+/* ---- shared by commands ---------------------------------------------------------------------- */
 
 /* The group of all commands, and that of `plan`, whose --context is a list of its own. */
 #define MODEL_FILE_OPTIONS                                                                         \
@@ -80,7 +82,7 @@ static const weir_option json_options[] = {
 };
 GROUP(json, "Output");
 
-/* ---- one group per command ---- */
+/* ---- one group per command ------------------------------------------------------------------- */
 
 static const weir_option serve_options[] = {
     KEY("host", "ADDRESS", "server.host"),
@@ -354,7 +356,7 @@ static const weir_option db_delete_options[] = {
 };
 GROUP(db_delete, "Database");
 
-/* ---- the commands ---- */
+/* ---- the commands ---------------------------------------------------------------------------- */
 
 static const weir_command commands[] = {
     { .name = "serve",

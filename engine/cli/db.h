@@ -1,4 +1,5 @@
-/* engine/cli/db.h - a state database (engine/states/states.h) and the engine that computes and continues its states. */
+/* engine/cli/db.h - a state database (engine/states/states.h) and the engine that computes and
+ * continues its states. */
 #pragma once
 #include "engine/cli/command.h"
 #include "engine/schedule/documents.h"
@@ -7,7 +8,8 @@
 
 /* An engine whose sessions read and write files in the database's folder: the exit code. */
 int weir_db_open_engine(weir_engine **engine, const weir_arguments *arguments);
-/* The database beside the engine; Ctrl-C stops what it computes. EMISMATCH: of another model. EUNSUPPORTED: the model's texts cannot be saved. */
+/* The database beside the engine; Ctrl-C stops what it computes. EMISMATCH: of another model.
+ * EUNSUPPORTED: the model's texts cannot be saved. */
 WEIR_MUST_CHECK weir_status weir_db_open(weir_documents *documents, const weir_engine *engine,
                                          const weir_arguments *arguments, bool writes,
                                          weir_error *error);

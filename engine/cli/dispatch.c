@@ -1,4 +1,5 @@
-/* engine/cli/dispatch.c - from argv to a command's run function, with the files that come with the program found. */
+/* engine/cli/dispatch.c - from argv to a command's run function, with the files that come with the
+ * program found. */
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -39,7 +40,7 @@ int weir_print(const weir_buffer *text)
     return WEIR_EXIT_FAILED;
 }
 
-/* ---- files that come with the program: configs/ and models/weir-demo below one of these roots ---- */
+/* ---- files that come with the program: configs/ and models/weir-demo below one of these roots  */
 
 enum { N_ROOTS = 4 };
 
@@ -58,7 +59,8 @@ static bool join(char out[PATH_MAX], const char *folder, const char *name)
     return false;
 }
 
-/* The caller's folder, the folder we started in (the runfiles under `bazel run`), the executable's runfiles, an installed share/weir. */
+/* The caller's folder, the folder we started in (the runfiles under `bazel run`), the executable's
+ * runfiles, an installed share/weir. */
 static void find_places(places *p, const char *caller)
 {
     *p = (places){ 0 };
@@ -98,7 +100,7 @@ static weir_status fill_model(weir_config *config, const places *p, weir_error *
                           "model: --model PATH");
 }
 
-/* ---- commands ---- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 /* "eval retrieval" takes two words. *n_words is what was used of argv. */
 static const weir_command *find_command(const weir_command *commands, size_t n, int argc,
@@ -214,7 +216,8 @@ static int run(const weir_program *program, const weir_command *command, int arg
     return status == WEIR_OK ? command->run(&arguments) : weir_fail(status, &error);
 }
 
-/* The list of commands, or of those of a family (NULL: all): asked for, or in place of a command. */
+/* The list of commands, or of those of a family (NULL: all): asked for, or in place of a
+ * command. */
 static int print_commands(const weir_program *program, const char *family, bool asked)
 {
     weir_buffer text = { 0 };
@@ -249,9 +252,8 @@ static int print_help(const weir_program *program, int argc, const char *const *
 int weir_main(const weir_program *program, int argc, const char *const *argv)
 {
     int n_words = 0;
-    (void)signal(
-        SIGXFSZ,
-        SIG_IGN); /* a file as large as `ulimit -f` allows is an error of that write, not the end of the process */
+    (void)signal(SIGXFSZ, SIG_IGN); /* a file as large as `ulimit -f` allows is an error of that
+                                       write, not the end of the process */
     if (program->fixed != NULL) {
         const weir_command *const command =
             find_command(program->commands, program->n_commands, 1, &program->fixed, &n_words);

@@ -1,4 +1,5 @@
-/* engine/cli/explain_policies.c - --explain: what KV policies have to see, and what showing it costs; which layers keep a fixed number of rows. */
+/* engine/cli/explain_policies.c - --explain: what KV policies have to see, and what showing it
+ * costs; which layers keep a fixed number of rows. */
 #include <stdio.h>
 
 #include "engine/cli/explain.h"

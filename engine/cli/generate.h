@@ -1,4 +1,5 @@
-/* engine/cli/generate.h - one prompt, one answer, printed as text while it comes or as JSON: what generate and db query share. */
+/* engine/cli/generate.h - one prompt, one answer, printed as text while it comes or as JSON: what
+ * generate and db query share. */
 #pragma once
 #include <jansson.h>
 
@@ -14,7 +15,8 @@ typedef struct weir_cli_wish {
     int32_t         n_kept; /* weir_request.n_kept */
 } weir_cli_wish;
 
-/* With the configuration's [sampling]. Text goes to stdout unless the wish is quiet or the model has no tokenizer. Ctrl-C ends the answer. */
+/* With the configuration's [sampling]. Text goes to stdout unless the wish is quiet or the model
+ * has no tokenizer. Ctrl-C ends the answer. */
 WEIR_MUST_CHECK weir_status weir_cli_generate(weir_cli_answer *answer, const weir_engine *engine,
                                               const weir_config *config, const weir_cli_wish *wish,
                                               weir_error *error);

@@ -1,4 +1,5 @@
-/* engine/cli/keys.h - the API keys of a server: from server.api_key_file, the environment variable WEIR_API_KEY, or server.api_key. */
+/* engine/cli/keys.h - the API keys of a server: from server.api_key_file, the environment variable
+ * WEIR_API_KEY, or server.api_key. */
 #pragma once
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
@@ -17,12 +18,13 @@ typedef struct weir_keys {
     size_t      n;
 } weir_keys;
 
-/* Warns of a file that others may read and of a key among the arguments, which it overwrites there. Keys in memory: the process is hidden
- * (weir_process_hide).
- * errors : ENOTFOUND, EIO; ECONFIG: no key in the file, or too many */
+/* Warns of a file that others may read and of a key among the arguments, which it overwrites there.
+ * Keys in memory: the process is hidden (weir_process_hide). errors : ENOTFOUND, EIO; ECONFIG: no
+ * key in the file, or too many */
 WEIR_MUST_CHECK weir_status weir_keys_read(weir_keys *keys, const weir_config *config,
                                            weir_error *error);
-/* One key a line of keys->text; empty lines and those that begin with # are none. ECONFIG: too many; `name` begins the text. */
+/* One key a line of keys->text; empty lines and those that begin with # are none. ECONFIG: too
+ * many; `name` begins the text. */
 WEIR_MUST_CHECK weir_status weir_keys_parse(weir_keys *keys, const char *name, weir_error *error);
 void                        weir_keys_free(weir_keys *keys); /* overwrites what it read */
 

@@ -10,7 +10,8 @@ typedef struct weir_logits_options {
     const char    *path;        /* of the file to write */
 } weir_logits_options;
 
-/* Writes `logits` f32 [T, V] and `hidden.{i}` f32 [T, D] after each layer i. `engine` has no service. */
+/* Writes `logits` f32 [T, V] and `hidden.{i}` f32 [T, D] after each layer i. `engine` has no
+ * service. */
 WEIR_MUST_CHECK weir_status weir_write_logits(const weir_engine         *engine,
                                               const weir_logits_options *options,
                                               weir_error                *error);

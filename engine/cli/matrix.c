@@ -16,7 +16,7 @@
 
 enum { MOST_BYTES = 1 << 26, MOST_BUDGETS = 32, MOST_FORMATS = 32, MOST_PATH = 4096 };
 
-/* ---- planning ----------------------------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 /* The next part of a list up to `separator`, false past the last. */
 static bool next_part(char *out, size_t size, const char **list, char separator, bool *fits)
 {
@@ -134,7 +134,7 @@ void weir_matrix_budget(char out[24], const weir_matrix_cell *cell)
         (void)snprintf(out, 24, "%d%%", (int)cell->percent);
 }
 
-/* ---- keeping ------------------------------------------------------------------------------------------------------- */
+/* ---- keeping --------------------------------------------------------------------------------- */
 static bool is_field(const json_t *line, const char *key, const char *value)
 {
     const char *const text = json_string_value(json_object_get(line, key));
@@ -241,7 +241,7 @@ weir_status weir_matrix_save(const weir_matrix *matrix, weir_error *error)
     return status;
 }
 
-/* ---- what people look at -------------------------------------------------------------------------------------------- */
+/* ---- what people look at --------------------------------------------------------------------- */
 static const char *const columns[] = { "accuracy",
                                        "low",
                                        "high",

@@ -1,4 +1,5 @@
-/* engine/cli/open.h - opening the engine for a command, with a progress bar where somebody looks. */
+/* engine/cli/open.h - opening the engine for a command, with a progress bar where somebody
+ * looks. */
 #pragma once
 #include "engine/cli/command.h"
 #include "engine/cli/progress.h"

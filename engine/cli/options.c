@@ -44,7 +44,7 @@ const weir_option *weir_option_at(const weir_command *command, size_t index)
     return NULL;
 }
 
-/* ---- one argument ---- */
+/* ---- one argument ---------------------------------------------------------------------------- */
 
 /* "--name", "--name=value" or "-x", taken apart. */
 typedef struct argument {
@@ -96,7 +96,8 @@ static weir_status find_option(argument *out, const weir_command *command, const
                           (int)dashes, text, name, nearest_option(command, name));
 }
 
-/* Takes the next argument as the value where one is needed. A value that begins with "--" is written --name=VALUE. */
+/* Takes the next argument as the value where one is needed. A value that begins with "--" is
+ * written --name=VALUE. */
 static weir_status complete(argument *a, int argc, const char *const *argv, int *at,
                             weir_error *error)
 {
@@ -155,7 +156,7 @@ static weir_status check_value(const weir_option *option, const char *value, wei
     return WEIR_OK;
 }
 
-/* ---- the whole line, in two passes: --config and what is asked for first, then keys in order ---- */
+/* ---- the whole line, in two passes: --config and what is asked for first, then keys in order - */
 
 static weir_status set_key(weir_config *config, const argument *a, weir_error *error)
 {
@@ -284,7 +285,7 @@ weir_status weir_arguments_parse(weir_arguments *out, const weir_command *comman
     return WEIR_OK;
 }
 
-/* ---- values ---- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static size_t index_of(const weir_arguments *arguments, const char *name)
 {

@@ -1,8 +1,8 @@
-/* engine/cli/options.h - command lines from tables: a command lists its options, parsing fills the configuration and the command's own
- * values, and the help text comes from the same rows.
+/* engine/cli/options.h - command lines from tables: a command lists its options, parsing fills the
+ * configuration and the command's own values, and the help text comes from the same rows.
  *
- * An option is a second spelling of a configuration key, or a value of the command itself. Precedence of keys: defaults, then --config,
- * then --set and options in the order given. */
+ * An option is a second spelling of a configuration key, or a value of the command itself.
+ * Precedence of keys: defaults, then --config, then --set and options in the order given. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,8 +50,8 @@ typedef struct weir_command {
     const char *usage; /* own options as they are combined: "--prompt TEXT [options]" */
     const char *word; /* the option that a word without one sets; NULL: none */
     const char *details; /* NULL, or paragraphs below the summary in --help */
-    const weir_option_group *groups
-        [WEIR_OPTION_GROUPS]; /* ends at NULL; --config, --set and --help belong to every command */
+    const weir_option_group *groups[WEIR_OPTION_GROUPS]; /* ends at NULL; --config, --set and --help
+                                                            belong to every command */
     int (*run)(const weir_arguments *arguments); /* the exit code */
 } weir_command;
 
@@ -74,8 +74,8 @@ struct weir_arguments {
     size_t      n_paths;
 };
 
-/* argv [argc] is what follows the command's name. ECONFIG with a text for the user: unknown option (the nearest is named), missing or
- * bad value, option twice, stray argument. */
+/* argv [argc] is what follows the command's name. ECONFIG with a text for the user: unknown option
+ * (the nearest is named), missing or bad value, option twice, stray argument. */
 WEIR_MUST_CHECK weir_status weir_arguments_parse(weir_arguments *out, const weir_command *command,
                                                  const weir_config_search *search, int argc,
                                                  const char *const *argv, weir_error *error);
@@ -87,7 +87,8 @@ int64_t     weir_argument_int(const weir_arguments *arguments, const char *name,
 size_t      weir_argument_numbers(const weir_arguments *arguments, const char *name,
                                   int64_t out[WEIR_OPTION_NUMBERS]); /* 0: not given */
 
-/* Help of one command, at most 100 columns; the list of commands, or of those that begin with `family` (NULL: all). */
+/* Help of one command, at most 100 columns; the list of commands, or of those that begin with
+ * `family` (NULL: all). */
 WEIR_MUST_CHECK weir_status weir_command_help(weir_buffer *out, const char *program,
                                               const weir_command *command);
 WEIR_MUST_CHECK weir_status weir_commands_help(weir_buffer *out, const char *program,

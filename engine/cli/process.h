@@ -1,4 +1,5 @@
-/* engine/cli/process.h - what every program does with its process before anything else, and how a server keeps its keys from others. */
+/* engine/cli/process.h - what every program does with its process before anything else, and how a
+ * server keeps its keys from others. */
 #pragma once
 #include <stdbool.h>
 

@@ -76,7 +76,7 @@ void weir_progress_hide(weir_progress_line *p)
     p->is_drawn = false;
 }
 
-/* ---- the one of the process ---- */
+/* ---- the one of the process ------------------------------------------------------------------ */
 
 static weir_progress_line own = { .fd = STDERR_FILENO };
 
@@ -117,7 +117,7 @@ void weir_progress_end(void)
     own.what = NULL;
 }
 
-/* ---- Ctrl-C ---- */
+/* ---- Ctrl-C ---------------------------------------------------------------------------------- */
 
 volatile int weir_interrupted = 0;
 

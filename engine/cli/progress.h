@@ -28,7 +28,7 @@ void weir_progress_show(weir_progress_line *progress, int64_t done, int64_t now_
 void weir_progress_hide(
     weir_progress_line *progress); /* erases the line; a later show draws it again */
 
-/* ---- the one of the process; not thread-safe ---- */
+/* ---- the one of the process; not thread-safe ------------------------------------------------- */
 
 void weir_progress_be_quiet(void); /* --quiet */
 void weir_progress_begin(const char *what, const char *unit, int64_t total);
@@ -43,7 +43,7 @@ WEIR_MUST_CHECK weir_status weir_progress_after(weir_status status, int64_t done
 void                        weir_progress_pause(void); /* before something else is printed */
 void                        weir_progress_end(void);
 
-/* ---- Ctrl-C ---- */
+/* ---- Ctrl-C ---------------------------------------------------------------------------------- */
 
 extern volatile int weir_interrupted;
 void weir_catch_interrupts(void); /* each one sets weir_interrupted and nothing else */

@@ -13,7 +13,8 @@ WEIR_MUST_CHECK weir_status weir_prompt_from_text(weir_ids *ids, const weir_engi
                                                   const char *text, weir_error *error);
 /* EUNSUPPORTED, with the reason, when the model cannot chat. */
 WEIR_MUST_CHECK weir_status weir_prompt_need_chat(const weir_engine *engine, weir_error *error);
-/* A chat: an array of messages, or an object with "messages", "tools" and further template variables. ids and text may be NULL. */
+/* A chat: an array of messages, or an object with "messages", "tools" and further template
+ * variables. ids and text may be NULL. */
 WEIR_MUST_CHECK weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text,
                                                const weir_tokenizer     *tokenizer,
                                                const weir_chat_template *chat,

@@ -1,4 +1,5 @@
-/* engine/cli/quality.h - what a lossy form of a model's memory changes about its next tokens, row by row. */
+/* engine/cli/quality.h - what a lossy form of a model's memory changes about its next tokens, row
+ * by row. */
 #pragma once
 #include "engine/cli/evaluate.h"
 
@@ -12,6 +13,7 @@ typedef struct weir_quality_sum {
 WEIR_MUST_CHECK weir_status weir_quality_open(weir_quality_sum *sum, int64_t n_most,
                                               const weir_engine *engine, weir_error *error);
 void                        weir_quality_close(weir_quality_sum *sum);
-/* Logits of one position with the whole memory and with the other form of it, and the token that followed. */
+/* Logits of one position with the whole memory and with the other form of it, and the token that
+ * followed. */
 void weir_quality_add(weir_quality_sum *sum, const float *whole, const float *other, int32_t next);
 weir_kv_quality weir_quality_summarise(weir_quality_sum *sum);

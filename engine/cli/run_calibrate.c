@@ -1,4 +1,5 @@
-/* engine/cli/run_calibrate.c - weir calibrate: statistics of a model's queries over a text, for policies that judge keys by them. */
+/* engine/cli/run_calibrate.c - weir calibrate: statistics of a model's queries over a text, for
+ * policies that judge keys by them. */
 #include <stdio.h>
 
 #include "engine/cli/evaluate.h"

@@ -1,4 +1,5 @@
-/* engine/cli/run_chat.c - weir chat: a conversation in the terminal. Ctrl-C stops the answer, Ctrl-D ends the program. */
+/* engine/cli/run_chat.c - weir chat: a conversation in the terminal. Ctrl-C stops the answer,
+ * Ctrl-D ends the program. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,7 +79,8 @@ static weir_status answer_once(conversation *c, weir_error *error)
     return status;
 }
 
-/* The next line without its end; false at the end of the input. Ctrl-C while typing drops the line. */
+/* The next line without its end; false at the end of the input. Ctrl-C while typing drops the
+ * line. */
 static bool read_line(const conversation *c, char **line, size_t *capacity, size_t *length)
 {
     for (;;) {

@@ -57,7 +57,7 @@ static weir_status open_folder(weir_states **states, const weir_arguments *argum
     return weir_states_open(states, &options, error);
 }
 
-/* ---- list ---------------------------------------------------------------------------------------------------------------- */
+/* ---- list ------------------------------------------------------------------------------------ */
 static weir_status add_metadata(json_t *line, weir_states *states, const weir_state_info *info,
                                 weir_error *error)
 {
@@ -143,7 +143,7 @@ int weir_run_db_delete(const weir_arguments *arguments)
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_db_fail(status, &error);
 }
 
-/* ---- merge --------------------------------------------------------------------------------------------------------------- */
+/* ---- merge ----------------------------------------------------------------------------------- */
 static weir_status print_merged(const weir_state_info *info, const weir_state_merged *m,
                                 bool as_json)
 {

@@ -1,4 +1,5 @@
-/* engine/cli/run_db_text.c - weir db ingest and query: documents become states, and answers go on from them. */
+/* engine/cli/run_db_text.c - weir db ingest and query: documents become states, and answers go on
+ * from them. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 #include "engine/cli/prompt.h"
 #include "engine/formats/json.h"
 
-/* ---- ingest ---------------------------------------------------------------------------------------------------------------- */
+/* ---- ingest ---------------------------------------------------------------------------------- */
 typedef struct document {
     const weir_engine *engine;
     weir_documents     documents;
@@ -77,7 +78,8 @@ static weir_status ingest_line(document *d, const char *line, size_t n, weir_err
     return status;
 }
 
-/* A document that cannot be taken is said, and the others go on; a disk or a database that fails ends it. */
+/* A document that cannot be taken is said, and the others go on; a disk or a database that fails
+ * ends it. */
 static bool is_of_document(weir_status status)
 {
     return status == WEIR_EINVAL || status == WEIR_EFORMAT || status == WEIR_EUNSUPPORTED ||
@@ -139,7 +141,7 @@ int weir_run_db_ingest(const weir_arguments *arguments)
     return weir_interrupted ? WEIR_EXIT_INTERRUPTED : failed;
 }
 
-/* ---- query ------------------------------------------------------------------------------------------------------------------ */
+/* ---- query ----------------------------------------------------------------------------------- */
 typedef struct question {
     const weir_engine    *engine;
     weir_documents        documents;

@@ -8,7 +8,7 @@
 #include "engine/cli/print.h"
 #include "offload/ledger.h"
 
-/* ---- perplexity ------------------------------------------------------------------------------------------ */
+/* ---- perplexity ------------------------------------------------------------------------------ */
 static json_t *perplexity_json(const weir_perplexity *result, const weir_config *config,
                                bool by_position)
 {
@@ -76,7 +76,7 @@ int weir_run_eval_perplexity(const weir_arguments *arguments)
     return WEIR_EXIT_OK;
 }
 
-/* ---- retrieval ------------------------------------------------------------------------------------------- */
+/* ---- retrieval ------------------------------------------------------------------------------- */
 static double share(double sum, int32_t n) { return sum / (double)(n > 0 ? n : 1); }
 
 static json_t *retrieval_json(const weir_retrieval *result, const weir_config *config)

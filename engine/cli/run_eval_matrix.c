@@ -1,4 +1,5 @@
-/* engine/cli/run_eval_matrix.c - weir eval matrix: policies by budgets by formats, cell by cell, so that it can be stopped and taken up again. */
+/* engine/cli/run_eval_matrix.c - weir eval matrix: policies by budgets by formats, cell by cell, so
+ * that it can be stopped and taken up again. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -58,7 +59,8 @@ static weir_status open_engine(weir_engine **engine, const weir_config *config, 
         engine, &(weir_engine_options){ .config = config, .with_service = with_service }, error);
 }
 
-/* Wall time, of this machine with whatever else it does: what a policy costs by itself is measured by bench --policies. */
+/* Wall time, of this machine with whatever else it does: what a policy costs by itself is measured
+ * by bench --policies. */
 static void put_speed(json_t *out, const char *name, double n_tokens, int64_t start)
 {
     const double seconds = (double)(weir_clock_ns() - start) * 1e-9;
@@ -185,8 +187,8 @@ static int run_cells(weir_matrix *matrix, const run *r, const char *source, weir
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, error);
 }
 
-/* What no cell of a policy can begin with (statistics that are missing or of another model, a model that does not fit) is found before the first cell is
- * measured. */
+/* What no cell of a policy can begin with (statistics that are missing or of another model, a model
+ * that does not fit) is found before the first cell is measured. */
 static weir_status check_cells(const weir_matrix *matrix, const run *r, weir_error *error)
 {
     const weir_matrix_cell *before = NULL;
@@ -213,7 +215,8 @@ static weir_status check_cells(const weir_matrix *matrix, const run *r, weir_err
     return WEIR_OK;
 }
 
-/* What results follow from beside their cells: what is measured, and every setting that is no matter of room. */
+/* What results follow from beside their cells: what is measured, and every setting that is no
+ * matter of room. */
 static weir_status describe_source(char *out, size_t size, const run *r, weir_error *error)
 {
     weir_config config = r->base, none;

@@ -1,4 +1,5 @@
-/* engine/cli/run_eval_policies.c - weir eval policies: every method of [kv.policy] with its options, and what the options are. */
+/* engine/cli/run_eval_policies.c - weir eval policies: every method of [kv.policy] with its
+ * options, and what the options are. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

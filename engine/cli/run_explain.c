@@ -1,4 +1,5 @@
-/* engine/cli/run_explain.c - generate --explain, serve --explain, and what bench --explain prints. */
+/* engine/cli/run_explain.c - generate --explain, serve --explain, and what bench --explain
+ * prints. */
 #include "engine/cli/bench.h"
 #include "engine/cli/explain.h"
 #include "engine/cli/open.h"

@@ -75,7 +75,8 @@ static weir_status parse_list(format_row *rows, int32_t *n, const char *list, we
     return weir_error_set(error, WEIR_EINVAL, "--formats: at most %d", ROWS);
 }
 
-/* Every format for both, and coarse values beside finer keys, which feel rounding more; those that the heads allow. */
+/* Every format for both, and coarse values beside finer keys, which feel rounding more; those that
+ * the heads allow. */
 static void list_all(format_row *rows, int32_t *n, const weir_shape *shape)
 {
     static const weir_kv_pair mixed[] = { { WEIR_KV_Q8_0, WEIR_KV_Q4_0 },

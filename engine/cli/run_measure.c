@@ -13,7 +13,7 @@
 #include "engine/cli/prompt.h"
 #include "engine/schedule/evaluate.h"
 
-/* ---- logits ---------------------------------------------------------------------------------------------- */
+/* ---- logits ---------------------------------------------------------------------------------- */
 int weir_run_logits(const weir_arguments *arguments)
 {
     weir_engine *engine = NULL;
@@ -42,7 +42,7 @@ int weir_run_logits(const weir_arguments *arguments)
     return weir_end(status, &error);
 }
 
-/* ---- bench ----------------------------------------------------------------------------------------------- */
+/* ---- bench ----------------------------------------------------------------------------------- */
 static void print_speed(const weir_bench_row *row)
 {
     const weir_bench_rate *const prefill = &row->prefill, *const decode = &row->decode;

@@ -1,4 +1,5 @@
-/* engine/cli/run_report.c - weir plan --report: which shapes and lists are asked for; engine/report computes and prints. */
+/* engine/cli/run_report.c - weir plan --report: which shapes and lists are asked for; engine/report
+ * computes and prints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@ typedef struct request {
     weir_report_shape       shapes[WEIR_REPORT_LIST], known[WEIR_REPORT_LIST];
 } request;
 
-/* ---- lists -------------------------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 /* Calls `add` with each name of a list; ECONFIG when one is empty or too long. */
 static weir_status each_name(request *r, const char *option, const char *list,
@@ -97,7 +98,7 @@ static weir_status read_lists(request *r, const weir_arguments *arguments, weir_
     return status;
 }
 
-/* ---- assumptions and shapes --------------------------------------------------------------------------------------- */
+/* ---- assumptions and shapes ------------------------------------------------------------------ */
 
 static weir_status read_assumptions(request *r, const weir_arguments *arguments, weir_error *error)
 {
@@ -185,7 +186,7 @@ static weir_status read_shapes(request *r, const weir_arguments *arguments, weir
     return WEIR_OK;
 }
 
-/* ---- out ---------------------------------------------------------------------------------------------------------- */
+/* ---- out ------------------------------------------------------------------------------------- */
 
 static weir_status write_plot(const weir_report *report, const char *path, weir_error *error)
 {

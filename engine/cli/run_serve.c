@@ -1,4 +1,5 @@
-/* engine/cli/run_serve.c - weir serve: load, listen, drain on SIGTERM, SIGHUP or Ctrl-C, end at once on the second. */
+/* engine/cli/run_serve.c - weir serve: load, listen, drain on SIGTERM, SIGHUP or Ctrl-C, end at
+ * once on the second. */
 #include <errno.h>
 #include <fcntl.h>
 #include <malloc.h>
@@ -83,7 +84,8 @@ static void announce(const weir_config *config, const weir_engine *engine, int p
     weir_log(WEIR_LOG_INFO, "listening on %s (OpenAI API under /v1, chat page at /)", url);
 }
 
-/* Signals write to a pipe, so that any thread may take them. Until the server listens they keep their default: the process ends. */
+/* Signals write to a pipe, so that any thread may take them. Until the server listens they keep
+ * their default: the process ends. */
 static int signal_pipe[2] = { -1, -1 };
 
 static void on_signal(int number)
@@ -121,7 +123,8 @@ static int wait_for_signal(void)
     return number;
 }
 
-/* What has to be opened again while the server runs: files of sessions and states. Model and spilled pages are open. */
+/* What has to be opened again while the server runs: files of sessions and states. Model and
+ * spilled pages are open. */
 static weir_status enter_sandbox(const weir_engine *engine, const weir_config *config,
                                  weir_error *error)
 {

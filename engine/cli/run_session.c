@@ -33,7 +33,7 @@ weir_status weir_session_keep(weir_engine *engine, const char *name, weir_sessio
                               result != NULL ? result : &unused, error);
 }
 
-/* ---- with a model ---------------------------------------------------------------------------------------------------- */
+/* ---- with a model ---------------------------------------------------------------------------- */
 /* Full sessions are no memory plan that does not fit: exit code 1. */
 static int end(weir_engine *engine, weir_status status, const weir_error *error, weir_buffer *text)
 {
@@ -106,7 +106,7 @@ int weir_run_session_restore(const weir_arguments *arguments)
     return end(engine, status, &error, &text);
 }
 
-/* ---- without one ------------------------------------------------------------------------------------------------------ */
+/* ---- without one ----------------------------------------------------------------------------- */
 static weir_status open_folder(weir_sessions **sessions, const weir_config *config,
                                weir_error *error)
 {

@@ -1,4 +1,5 @@
-/* engine/cli/run_text.c - weir tokenize and weir render: text in, ids or a prompt out; the weights are never loaded. */
+/* engine/cli/run_text.c - weir tokenize and weir render: text in, ids or a prompt out; the weights
+ * are never loaded. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

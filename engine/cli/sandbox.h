@@ -15,8 +15,8 @@ extern "C" {
 #endif
 
 typedef struct weir_sandbox_options {
-    const char *const *
-        folders; /* [n_folders] where files are still read, written, made and removed; all are there */
+    const char *const *folders; /* [n_folders] where files are still read, written, made and
+                                   removed; all are there */
     size_t n_folders;
     bool   strict; /* fail where the kernel has no Landlock; filter system calls too */
 } weir_sandbox_options;
@@ -27,7 +27,8 @@ typedef struct weir_sandbox_state {
     bool filter; /* system calls are filtered */
 } weir_sandbox_state;
 
-/* errors : EUNSUPPORTED (strict: no Landlock or no filter), EIO (a folder cannot be opened, a thread cannot be taken in) */
+/* errors : EUNSUPPORTED (strict: no Landlock or no filter), EIO (a folder cannot be opened, a
+ * thread cannot be taken in) */
 WEIR_MUST_CHECK weir_status weir_sandbox_enter(weir_sandbox_state         *state,
                                                const weir_sandbox_options *options,
                                                weir_error                 *error);

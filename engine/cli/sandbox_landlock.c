@@ -64,7 +64,8 @@ weir_status weir_landlock_open(int *rules, int *abi, const weir_sandbox_options 
     const long found =
         syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (found <= 0)
-        return WEIR_OK; /* ENOSYS: not built in; EOPNOTSUPP: switched off at boot; EPERM: a container's filter */
+        return WEIR_OK; /* ENOSYS: not built in; EOPNOTSUPP: switched off at boot; EPERM: a
+                           container's filter */
     const ruleset wanted = all_of((int)found);
     const int     fd = (int)syscall(SYS_landlock_create_ruleset, &wanted, sizeof wanted, 0);
     if (fd < 0)

@@ -1,4 +1,5 @@
-/* engine/cli/state_quality.c - a text continued from a state that was stored in fewer bits, beside one continued from the state itself. */
+/* engine/cli/state_quality.c - a text continued from a state that was stored in fewer bits, beside
+ * one continued from the state itself. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -63,7 +63,8 @@ static weir_status read_member(weir_config *config, const weir_toml_node *node, 
     return status == WEIR_OK ? WEIR_OK : at_node(node, name, error);
 }
 
-/* Recursion is bounded by the depth of the document; a path that is too long is cut, and is unknown then. */
+/* Recursion is bounded by the depth of the document; a path that is too long is cut, and is unknown
+ * then. */
 static weir_status read_table(weir_config *config, const weir_toml_node *table, const char *prefix,
                               const char *name, weir_error *error)
 {

@@ -1,6 +1,8 @@
-/* engine/config/config.h - run configuration: one table of keys (keys.inc) gives name, type, unit, default, range and help text.
+/* engine/config/config.h - run configuration: one table of keys (keys.inc) gives name, type, unit,
+ * default, range and help text.
  *
- * Precedence: defaults < TOML file < --set and flags, in the order given. An unknown key is an error that names the nearest key. */
+ * Precedence: defaults < TOML file < --set and flags, in the order given. An unknown key is an
+ * error that names the nearest key. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,8 +23,9 @@ typedef struct weir_config_pin {
     char op[32], kernel[96];
 } weir_config_pin;
 
-/* Fields mirror the keys: kv.policy.name -> config.kv.policy.name; a duration's field ends in _ms: server.ping -> config.server.ping_ms.
- * Sizes are bytes; 0 means "no limit" or "choose", as each key says. About 60 KiB: one per process, not on deep stacks. */
+/* Fields mirror the keys: kv.policy.name -> config.kv.policy.name; a duration's field ends in _ms:
+ * server.ping -> config.server.ping_ms. Sizes are bytes; 0 means "no limit" or "choose", as each
+ * key says. About 60 KiB: one per process, not on deep stacks. */
 typedef struct weir_config {
     struct {
         weir_config_text path, name, arch_dir, arch, adapter;
@@ -86,8 +89,9 @@ typedef struct weir_config_search {
 } weir_config_search;
 
 void weir_config_default(weir_config *config);
-/* Reads a TOML file over *config, which stays as it was on failure. `name` is tried as a path, then in search->folders, each as it is
- * and with ".toml". ECONFIG with file, line and column; ENOTFOUND names the places. */
+/* Reads a TOML file over *config, which stays as it was on failure. `name` is tried as a path, then
+ * in search->folders, each as it is and with ".toml". ECONFIG with file, line and column; ENOTFOUND
+ * names the places. */
 WEIR_MUST_CHECK weir_status weir_config_load(weir_config *config, const char *name,
                                              const weir_config_search *search, weir_error *error);
 /* The same from memory; `name` is for messages. */
@@ -104,7 +108,8 @@ WEIR_MUST_CHECK weir_status weir_config_path(char *out, size_t room, const char 
                                              weir_error *error);
 /* Relations between keys (ranges of single keys are checked when they are set). */
 WEIR_MUST_CHECK weir_status weir_config_check(const weir_config *config, weir_error *error);
-/* All keys with type, default and help, as --help-config prints them: a TOML file that holds the defaults. */
+/* All keys with type, default and help, as --help-config prints them: a TOML file that holds the
+ * defaults. */
 WEIR_MUST_CHECK weir_status weir_config_describe(weir_buffer *out);
 /* The effective configuration as TOML; secrets are masked. */
 WEIR_MUST_CHECK weir_status weir_config_print(const weir_config *config, weir_buffer *out);

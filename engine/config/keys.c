@@ -86,7 +86,8 @@ bool weir_key_is_section(const char *path)
     return false;
 }
 
-/* A path without a dot is also compared with the last part of each key: "port" means "server.port". */
+/* A path without a dot is also compared with the last part of each key: "port" means
+ * "server.port". */
 const char *weir_key_nearest(const char *path)
 {
     const char *nearest = keys[0].path;

@@ -1,4 +1,5 @@
-/* engine/config/keys.h - the table of keys as data, and values as text. Internal to engine/config and its tests. */
+/* engine/config/keys.h - the table of keys as data, and values as text. Internal to engine/config
+ * and its tests. */
 #pragma once
 #include "engine/config/config.h"
 #include "engine/config/toml.h"
@@ -32,13 +33,15 @@ typedef struct weir_key {
 } weir_key;
 
 const weir_key *weir_keys(size_t *count); /* sections and keys, in order */
-/* NULL when there is none. *member is what follows the path of a PINS key ("kernels.pin.matmul" -> "matmul"), else NULL. */
+/* NULL when there is none. *member is what follows the path of a PINS key ("kernels.pin.matmul" ->
+ * "matmul"), else NULL. */
 const weir_key *weir_key_find(const char *path, const char **member);
 bool            weir_key_is_section(const char *path); /* also a part of one: "kv" of "kv.policy" */
 const char     *weir_key_nearest(const char *path); /* by edit distance, never NULL */
 const char     *weir_key_type_text(weir_key_type type);
 
-/* Sets a value that came as a TOML node, or as text (quotes optional). Texts of errors begin with the key. */
+/* Sets a value that came as a TOML node, or as text (quotes optional). Texts of errors begin with
+ * the key. */
 WEIR_MUST_CHECK weir_status weir_key_assign_node(const weir_key *key, const char *member,
                                                  weir_config *config, const weir_toml_node *node,
                                                  weir_error *error);

@@ -1,4 +1,5 @@
-/* engine/config/print.c - the configuration as TOML text: the reference with its comments, and the effective values. */
+/* engine/config/print.c - the configuration as TOML text: the reference with its comments, and the
+ * effective values. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

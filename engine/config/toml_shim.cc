@@ -1,15 +1,19 @@
-/* engine/config/toml_shim.cc - toml++ behind engine/config/toml.h. The only C++ of the engine: built without exceptions and RTTI.
+/* engine/config/toml_shim.cc - toml++ behind engine/config/toml.h. The only C++ of the engine:
+ * built without exceptions and RTTI.
  *
- * toml++ limits the nesting of arrays and inline tables, but not the parts of a dotted key: "a.a.a. ..." makes one table per dot, and
- * freeing them recurses. So the text is scanned once before it is parsed (check_limits), and the parser sees only what fits. */
-/* Its assertions claim things about the text that hostile text breaks ("[=" where a key must start), although the code below each of them
- * reports the error; with NDEBUG they turn into __builtin_assume, and the compiler removes that code. So they are made to say nothing. */
+ * toml++ limits the nesting of arrays and inline tables, but not the parts of a dotted key: "a.a.a.
+ * ..." makes one table per dot, and freeing them recurses. So the text is scanned once before it is
+ * parsed (check_limits), and the parser sees only what fits. */
+/* Its assertions claim things about the text that hostile text breaks ("[=" where a key must
+ * start), although the code below each of them reports the error; with NDEBUG they turn into
+ * __builtin_assume, and the compiler removes that code. So they are made to say nothing. */
 #undef NDEBUG
 #define TOML_ASSERT(condition) static_assert(true)
 #define TOML_EXCEPTIONS 0
 #define TOML_MAX_NESTED_VALUES 32
 #define TOML_ENABLE_FORMATTERS 0
-/* Its test for white space ends in TOML_UNREACHABLE for letters such as "é", which are none: there it has to say no. */
+/* Its test for white space ends in TOML_UNREACHABLE for letters such as "é", which are none: there
+ * it has to say no. */
 #include <cstdint>
 #include <toml++/impl/preprocessor.h>
 #undef TOML_UNREACHABLE
@@ -35,7 +39,8 @@ struct weir_toml_text {
     std::string name;
 };
 
-/* toml::table sorts its members by key; this tree keeps them in file order, with the position of the key. */
+/* toml::table sorts its members by key; this tree keeps them in file order, with the position of
+ * the key. */
 struct weir_toml_node {
     const weir_toml_text       *text; /* that it is of */
     const toml::node           *node;
@@ -57,7 +62,8 @@ struct limits {
     const char *broken = nullptr; /* what was exceeded */
 };
 
-/* The end of the string that starts at `at`: past the closing quotes, or the end of the text when it is not closed (the parser says so). */
+/* The end of the string that starts at `at`: past the closing quotes, or the end of the text when
+ * it is not closed (the parser says so). */
 size_t string_end(std::string_view text, size_t at)
 {
     const char quote = text[at];
@@ -147,7 +153,8 @@ void adopt(weir_toml_node &parent, const toml::node &node, const toml::key *key)
                                 {} });
 }
 
-/* False when a key holds NUL. Recursion is bounded by WEIR_TOML_DEPTH levels of values with WEIR_TOML_DEPTH parts per key each. */
+/* False when a key holds NUL. Recursion is bounded by WEIR_TOML_DEPTH levels of values with
+ * WEIR_TOML_DEPTH parts per key each. */
 bool build(weir_toml_node &parent)
 {
     if (const toml::table *table = parent.node->as_table()) {
@@ -213,7 +220,8 @@ const weir_toml_node *member(const weir_toml_node &table, const char *key)
     return nullptr;
 }
 
-/* Members of two tables, or of two lists; `depth` levels down, tables that both have are joined in their turn, below that `own` holds. */
+/* Members of two tables, or of two lists; `depth` levels down, tables that both have are joined in
+ * their turn, below that `own` holds. */
 weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int depth)
 {
     if (depth == 0 || base.node->type() != own.node->type() ||

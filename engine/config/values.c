@@ -1,4 +1,5 @@
-/* engine/config/values.c - one value of the configuration: read from TOML or text, checked against its key, printed. */
+/* engine/config/values.c - one value of the configuration: read from TOML or text, checked against
+ * its key, printed. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -96,7 +97,8 @@ static void format_quantity(char *out, size_t size, int64_t value, const unit *u
     (void)snprintf(out, size, "%" PRId64 "%s", value / units[best].factor, units[best].name);
 }
 
-/* The shortest decimal that reads back as the same double, with a point or exponent so that TOML sees a float. */
+/* The shortest decimal that reads back as the same double, with a point or exponent so that TOML
+ * sees a float. */
 static void format_float(char *out, size_t size, double value)
 {
     for (int digits = 1; digits <= 17; digits++) {
@@ -188,7 +190,8 @@ static weir_status refuse_word(const weir_key *key, const char *value, weir_erro
                           weir_key_type_text(key->type), words);
 }
 
-/* Bytes of the well-formed UTF-8 character at `text`, 0 when there is none: no overlong forms, no surrogates, at most U+10FFFF. */
+/* Bytes of the well-formed UTF-8 character at `text`, 0 when there is none: no overlong forms, no
+ * surrogates, at most U+10FFFF. */
 static size_t character_length(const unsigned char *text, size_t room)
 {
     static const struct {

@@ -1,8 +1,9 @@
 /* engine/eval/constructed.c - the weights of constructed.h.
  *
  * The residual stream has three parts of n_kv_heads codes each, and one constant:
- *     E  the token's own code (embedding)    P  the code of the token before (layer 1)    O  what was recalled (layer 2)    1
- * All entries are -1, 0 or 1 as long as nothing is lost, so its length is known and the norms' weights undo them. */
+ *     E  the token's own code (embedding)    P  the code of the token before (layer 1)    O  what
+ * was recalled (layer 2)    1 All entries are -1, 0 or 1 as long as nothing is lost, so its length
+ * is known and the norms' weights undo them. */
 #include "engine/eval/constructed.h"
 
 #include <errno.h>
@@ -28,11 +29,13 @@ enum {
 /* Two codes differ in at least so many signs. */
 enum { LEAST_DISTANCE = 18 };
 
-/* With base 2 the frequencies are 1 .. 1/2: the sum of 32 cosines falls from 32 by 8.3 one token beside its peak, and further anywhere else
- * within 100,000 tokens. POSITION^2 * 8.3 / sqrt(128) = 47 nats keep layer 1 on one row, CODE_GAIN^2 * (64 - 28) / sqrt(128) = 115 layer 2. */
+/* With base 2 the frequencies are 1 .. 1/2: the sum of 32 cosines falls from 32 by 8.3 one token
+ * beside its peak, and further anywhere else within 100,000 tokens. POSITION^2 * 8.3 / sqrt(128) =
+ * 47 nats keep layer 1 on one row, CODE_GAIN^2 * (64 - 28) / sqrt(128) = 115 layer 2. */
 static const double rope_theta = 2.0, position_gain = 8.0, code_gain = 6.0;
 
-/* An answer that some head has lost agrees in 1 - 0.5625 / n_kv_heads at most, a whole one in all: token 0 stands between them. */
+/* An answer that some head has lost agrees in 1 - 0.5625 / n_kv_heads at most, a whole one in all:
+ * token 0 stands between them. */
 static const double answer_gain = 40.0, none_margin = 0.36;
 
 typedef struct tensor {
@@ -109,7 +112,8 @@ static void copy_rows(const weights *w, float *out, int64_t first, int64_t from,
     for (int i = 0; i < CODE; i++) out[(first + i) * w->width + from + i] = (float)gain;
 }
 
-/* Queries as if each stood one token earlier than it does; keys all the same. Only positions differ. */
+/* Queries as if each stood one token earlier than it does; keys all the same. Only positions
+ * differ. */
 static void look_back(const weights *w, float *q, float *k)
 {
     const int64_t one = part(w, 3);
@@ -123,7 +127,8 @@ static void look_back(const weights *w, float *q, float *k)
         for (int f = 0; f < PAIRS; f++) k[(g * HEAD + f) * w->width + one] = (float)position_gain;
 }
 
-/* Queries are the token's code, keys the code of the token before, both where RoPE does not turn. */
+/* Queries are the token's code, keys the code of the token before, both where RoPE does not
+ * turn. */
 static void compare(const weights *w, float *q, float *k)
 {
     const int64_t group = w->model->n_heads / w->model->n_kv_heads;
@@ -185,7 +190,7 @@ static void add_vocabulary(weights *w)
         (float)(answer_gain * (1.0 - none_margin / n_heads));
 }
 
-/* ---- files ---- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static weir_status write_weights(const weights *w, const char *path, weir_error *error)
 {

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* ---- graphs ---- */
+/* ---- graphs ---------------------------------------------------------------------------------- */
 
 void weir_dfs_join(weir_dfs_graph *graph, int32_t a, int32_t b)
 {
@@ -85,7 +85,7 @@ void weir_dfs_sparse(weir_dfs_graph *out, int32_t n, weir_eval_random *r)
     weir_dfs_tree(out, n, r); /* 100 disconnected ones in a row: never seen */
 }
 
-/* ---- the walk ---- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 weir_dfs_state weir_dfs_begin(int32_t start)
 {
@@ -109,7 +109,7 @@ bool weir_dfs_step(const weir_dfs_graph *graph, weir_dfs_state *state)
     return true;
 }
 
-/* ---- texts ---- */
+/* ---- texts ----------------------------------------------------------------------------------- */
 
 static weir_status put_stack(weir_buffer *out, const weir_dfs_state *state)
 {
@@ -212,7 +212,8 @@ static const sizes *sizes_of(const weir_eval_task *task)
     return task->variant == WEIR_DFS_FREE ? &large : &small;
 }
 
-/* Every step of the range as often as any other. A graph of n nodes has 2n - 1 steps: enough nodes are drawn, whatever was asked for. */
+/* Every step of the range as often as any other. A graph of n nodes has 2n - 1 steps: enough nodes
+ * are drawn, whatever was asked for. */
 static int32_t draw_graph(weir_dfs_graph *out, const sizes *s, int32_t sample, int32_t most_nodes,
                           weir_eval_random *r)
 {

@@ -1,8 +1,10 @@
-/* engine/eval/dfs.h - where a depth-first search stands after k steps: the graphs, the walk, and the texts about it.
+/* engine/eval/dfs.h - where a depth-first search stands after k steps: the graphs, the walk, and
+ * the texts about it.
  *
- * The walk takes the smallest neighbour that it has not visited, else it goes back; it ends when the stack is empty, after 2n - 1 steps of a connected
- * graph of n nodes. The answer to step k needs all steps before it: a model writes them down, and its memory is what is tested. For models that
- * cannot search, the true trace is written for them (tasks dfs_traced, dfs_probe). */
+ * The walk takes the smallest neighbour that it has not visited, else it goes back; it ends when
+ * the stack is empty, after 2n - 1 steps of a connected graph of n nodes. The answer to step k
+ * needs all steps before it: a model writes them down, and its memory is what is tested. For models
+ * that cannot search, the true trace is written for them (tasks dfs_traced, dfs_probe). */
 #pragma once
 #include "engine/eval/generate.h"
 

@@ -1,4 +1,5 @@
-/* engine/eval/essay_text.h - the bundled prose, written into the program by toolchain/embed_text.sh. */
+/* engine/eval/essay_text.h - the bundled prose, written into the program by
+ * toolchain/embed_text.sh. */
 #pragma once
 
 typedef struct weir_eval_file {

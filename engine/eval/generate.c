@@ -1,4 +1,5 @@
-/* engine/eval/generate.c - fitting: the most units that a length holds, found once per task and length, then taken back sample by sample. */
+/* engine/eval/generate.c - fitting: the most units that a length holds, found once per task and
+ * length, then taken back sample by sample. */
 #include "engine/eval/generate.h"
 
 #include <string.h>
@@ -42,12 +43,14 @@ static int32_t rung(const weir_eval_units *units, int32_t i)
     return units->least + i * units->step;
 }
 
-/* The highest rung, that is number of units, on which sample 0 fits; 0 also when none does: each sample decides for itself. */
+/* The highest rung, that is number of units, on which sample 0 fits; 0 also when none does: each
+ * sample decides for itself. */
 static weir_status find_rung(fitting *f, int32_t *out, weir_error *error)
 {
     int32_t       low = 0, high = 1;
     const int32_t last = (f->units.most - f->units.least) / f->units.step;
-    /* Doubling first: the range of a long text is not known, and a far too long one is dear to count. */
+    /* Doubling first: the range of a long text is not known, and a far too long one is dear to
+     * count. */
     for (;;) {
         int32_t n_tokens = 0;
         if (high > last) high = last + 1;

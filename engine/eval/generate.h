@@ -1,8 +1,10 @@
 /* engine/eval/generate.h - synthetic long-context tasks with exact lengths, deterministic by seed.
  *
- * The 13 tasks of RULER (spec: Hsieh et al., "RULER: What's the real context size of your long-context language models?", 2024; content and
- * parameters are theirs, the wording is ours), needles by depth and length, and the state of a depth-first search. A task is a row of a table; what
- * all share is the fitting: prompt and answer together never exceed the asked length, as counted by the caller. */
+ * The 13 tasks of RULER (spec: Hsieh et al., "RULER: What's the real context size of your
+ * long-context language models?", 2024; content and parameters are theirs, the wording is ours),
+ * needles by depth and length, and the state of a depth-first search. A task is a row of a table;
+ * what all share is the fitting: prompt and answer together never exceed the asked length, as
+ * counted by the caller. */
 #pragma once
 #include "engine/eval/haystack.h"
 #include "engine/eval/item.h"
@@ -36,7 +38,8 @@ typedef struct weir_eval_task weir_eval_task;
 /* Below this length texts are made of smaller pieces and words are repeated less. */
 enum { WEIR_EVAL_SHORT = 4096 };
 
-/* How much a context may hold, in the task's own units: `step` up to `most`; below `least` the task makes no sense. */
+/* How much a context may hold, in the task's own units: `step` up to `most`; below `least` the task
+ * makes no sense. */
 typedef struct weir_eval_units {
     int32_t least, step, most;
 } weir_eval_units;
@@ -50,7 +53,8 @@ struct weir_eval_task {
     bool              needs_qa;
     void (*units)(weir_eval_units *out, const weir_eval_task *task,
                   const weir_eval_setting *setting);
-    /* Fills everything but length, scoring and max_tokens, from a fresh stream `r`: the same r and n_units give the same item. */
+    /* Fills everything but length, scoring and max_tokens, from a fresh stream `r`: the same r and
+     * n_units give the same item. */
     weir_status (*build)(weir_eval_item *out, const weir_eval_task *task,
                          const weir_eval_setting *setting, int32_t sample, int32_t n_units,
                          weir_eval_random *r, weir_error *error);

@@ -1,9 +1,12 @@
-/* engine/eval/item.h - one question about one context: what generators write and `weir eval retrieval` reads, a JSON object per line.
+/* engine/eval/item.h - one question about one context: what generators write and `weir eval
+ * retrieval` reads, a JSON object per line.
  *
- *     {"task": .., "length": N, "context": .., "questions": [[question, answers]], "prefix": .., "score": .., "max_tokens": N, "depth": N}
+ *     {"task": .., "length": N, "context": .., "questions": [[question, answers]], "prefix": ..,
+ * "score": .., "max_tokens": N, "depth": N}
  *
- * The user's message is context, an empty line, question. `prefix` is the beginning of the assistant's reply, already written: part of the prompt.
- * `length` bounds prompt and max_tokens together. A plain answer is a string; tasks whose score is a fraction have a list. */
+ * The user's message is context, an empty line, question. `prefix` is the beginning of the
+ * assistant's reply, already written: part of the prompt. `length` bounds prompt and max_tokens
+ * together. A plain answer is a string; tasks whose score is a fraction have a list. */
 #pragma once
 #include <stdbool.h>
 

@@ -15,7 +15,7 @@ static weir_status no_memory(weir_error *error, weir_status status)
     return status == WEIR_OK ? WEIR_OK : weir_error_set(error, status, "no memory for a plot");
 }
 
-/* ---- shared ---- */
+/* ---- shared ---------------------------------------------------------------------------------- */
 
 static weir_status text_at(weir_buffer *out, double x, double y, const char *how, const char *text)
 {
@@ -52,7 +52,7 @@ static const char *number(char text[32], double value)
     return text;
 }
 
-/* ---- curves ---- */
+/* ---- curves ---------------------------------------------------------------------------------- */
 
 typedef struct axis {
     double least, most, from, to; /* values (of log2 where is_log), pixels */
@@ -223,7 +223,7 @@ weir_status weir_plot_curves(weir_buffer *out, const weir_plot_labels *labels,
     return no_memory(error, print_curves(out, labels, curves, n, &x, &y));
 }
 
-/* ---- heat map ---- */
+/* ---- heat map -------------------------------------------------------------------------------- */
 
 typedef struct colour {
     int red, green, blue;

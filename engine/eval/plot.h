@@ -1,4 +1,5 @@
-/* engine/eval/plot.h - results as SVG that needs nothing but itself: no script, no font file, no style sheet. */
+/* engine/eval/plot.h - results as SVG that needs nothing but itself: no script, no font file, no
+ * style sheet. */
 #pragma once
 #include "engine/base/buffer.h"
 #include "engine/base/error.h"
@@ -26,7 +27,8 @@ typedef struct weir_plot_range {
     bool   log_x; /* to base 2; points at 0 or below leave gaps */
 } weir_plot_range;
 
-/* One line per curve with its name in a legend. EINVAL: no curve, more than WEIR_PLOT_CURVES, or no point to show. */
+/* One line per curve with its name in a legend. EINVAL: no curve, more than WEIR_PLOT_CURVES, or no
+ * point to show. */
 WEIR_MUST_CHECK weir_status weir_plot_curves(weir_buffer *out, const weir_plot_labels *labels,
                                              const weir_plot_curve *curves, size_t n,
                                              const weir_plot_range *range, weir_error *error);
@@ -38,7 +40,8 @@ typedef struct weir_plot_cells {
     const char   *value_name; /* "accuracy", of the legend */
 } weir_plot_cells;
 
-/* A cell per pair, its value in colour and as a number: 0 is red, 1 is blue, which colour-blind eyes tell apart, too. */
+/* A cell per pair, its value in colour and as a number: 0 is red, 1 is blue, which colour-blind
+ * eyes tell apart, too. */
 WEIR_MUST_CHECK weir_status weir_plot_heat_map(weir_buffer *out, const weir_plot_labels *labels,
                                                const weir_plot_cells *cells, weir_error *error);
 

@@ -52,7 +52,7 @@ static weir_status add_question(const reading *in, const weir_eval_qa_question *
     return WEIR_OK;
 }
 
-/* ---- SQuAD ---- */
+/* ---- SQuAD ----------------------------------------------------------------------------------- */
 
 static weir_status read_squad_questions(const reading *in, const json_t *list)
 {
@@ -97,7 +97,7 @@ static weir_status read_squad(const reading *in, const json_t *articles)
     return WEIR_OK;
 }
 
-/* ---- HotpotQA ---- */
+/* ---- HotpotQA -------------------------------------------------------------------------------- */
 
 static bool supports(const json_t *facts, const char *title)
 {

@@ -1,4 +1,5 @@
-/* engine/eval/qa_source.h - questions about paragraphs, from files in the form of SQuAD or of HotpotQA (distractor setting). */
+/* engine/eval/qa_source.h - questions about paragraphs, from files in the form of SQuAD or of
+ * HotpotQA (distractor setting). */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -31,7 +32,8 @@ typedef struct weir_eval_qa {
     bool                   is_hotpot;
 } weir_eval_qa;
 
-/* {"data": [{"paragraphs": [{"context", "qas": [{"question", "answers": [{"text"}], "is_impossible"}]}]}]}, or
+/* {"data": [{"paragraphs": [{"context", "qas": [{"question", "answers": [{"text"}],
+ * "is_impossible"}]}]}]}, or
  * [{"question", "answer", "context": [[title, [sentences]]], "supporting_facts": [[title, n]]}].
  * errors : EFORMAT when it is neither, or has no question with an answer */
 WEIR_MUST_CHECK weir_status weir_eval_qa_open(weir_eval_qa *out, const char *bytes, size_t n,

@@ -1,5 +1,6 @@
-/* engine/eval/random.h - the numbers of one generated sample: a stream of Philox blocks named by seed, task, length and sample, so that a sample is
- * the same on any machine, whatever was generated beside or before it. */
+/* engine/eval/random.h - the numbers of one generated sample: a stream of Philox blocks named by
+ * seed, task, length and sample, so that a sample is the same on any machine, whatever was
+ * generated beside or before it. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -34,7 +35,8 @@ static inline void weir_eval_random_shuffle(weir_eval_random *r, uint32_t *list,
     }
 }
 
-/* `count` different numbers below n >= count, in random order (Floyd's sample, then shuffled): count^2 steps. */
+/* `count` different numbers below n >= count, in random order (Floyd's sample, then shuffled):
+ * count^2 steps. */
 static inline void weir_eval_random_sample(weir_eval_random *r, uint32_t *out, uint32_t count,
                                            uint32_t n)
 {

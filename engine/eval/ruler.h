@@ -43,7 +43,8 @@ weir_status weir_fwe_build(weir_eval_item *out, const weir_eval_task *task,
                            weir_eval_random *r, weir_error *error);
 void        weir_fwe_units(weir_eval_units *out, const weir_eval_task *task,
                            const weir_eval_setting *setting);
-/* How often the word of rank i (from 1) comes in a text of n_draws: the whole part of n_draws / i^2 / zeta(2). */
+/* How often the word of rank i (from 1) comes in a text of n_draws: the whole part of n_draws / i^2
+ * / zeta(2). */
 uint32_t weir_fwe_count(uint32_t n_draws, uint32_t rank);
 
 enum { WEIR_QA_SQUAD, WEIR_QA_HOTPOT };

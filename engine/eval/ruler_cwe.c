@@ -1,4 +1,5 @@
-/* engine/eval/ruler_cwe.c - common words: ten words come often in a numbered list, all others a few times. */
+/* engine/eval/ruler_cwe.c - common words: ten words come often in a numbered list, all others a few
+ * times. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* engine/eval/ruler_fwe.c - frequent words: made-up words whose counts fall as the square of their rank; the first rank is a filler. */
+/* engine/eval/ruler_fwe.c - frequent words: made-up words whose counts fall as the square of their
+ * rank; the first rank is a filler. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,8 @@ uint32_t weir_fwe_count(uint32_t n_draws, uint32_t rank)
     return (uint32_t)((double)n_draws / ((double)rank * (double)rank) / zeta_2);
 }
 
-/* At most n_draws, so that the last rank that is asked for comes more often than the next: else the answer would not be the only one. */
+/* At most n_draws, so that the last rank that is asked for comes more often than the next: else the
+ * answer would not be the only one. */
 static uint32_t clear_draws(uint32_t n_draws)
 {
     while (n_draws > 0 && weir_fwe_count(n_draws, ASKED + 1) == weir_fwe_count(n_draws, ASKED + 2))

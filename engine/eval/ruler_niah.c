@@ -1,4 +1,5 @@
-/* engine/eval/ruler_niah.c - needles in a haystack: secrets of things, some of which are asked for. */
+/* engine/eval/ruler_niah.c - needles in a haystack: secrets of things, some of which are asked
+ * for. */
 #include <stdio.h>
 #include <string.h>
 
@@ -55,7 +56,8 @@ static void draw_name(char out[NAME], kind k, weir_eval_random *r)
     }
 }
 
-/* Unlike the first n of the list. The spaces of names are far larger than any list, so this ends. */
+/* Unlike the first n of the list. The spaces of names are far larger than any list, so this
+ * ends. */
 static void draw_other(char out[NAME], kind k, char (*list)[NAME], uint32_t n, weir_eval_random *r)
 {
     bool is_new;
@@ -181,7 +183,8 @@ weir_status weir_niah_build(weir_eval_item *out, const weir_eval_task *task,
     return put_lines(&out->context, &all, (uint32_t)n_units, r);
 }
 
-/* Short contexts in smaller steps, essays too, which the original cuts by 500 words at any length. */
+/* Short contexts in smaller steps, essays too, which the original cuts by 500 words at any
+ * length. */
 void weir_niah_units(weir_eval_units *out, const weir_eval_task *task,
                      const weir_eval_setting *setting)
 {

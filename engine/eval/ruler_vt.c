@@ -1,4 +1,5 @@
-/* engine/eval/ruler_vt.c - variable tracking: a chain of assignments among lines without content; which variables have the value? */
+/* engine/eval/ruler_vt.c - variable tracking: a chain of assignments among lines without content;
+ * which variables have the value? */
 #include <stdio.h>
 #include <string.h>
 
@@ -62,7 +63,8 @@ static weir_status put_prefix(weir_buffer *out, const chain *c)
     return weir_buffer_format(out, "%d variables have the value %u:", LINKS, c->value);
 }
 
-/* A worked example with names of three letters stands in front; it has no noise where there is little room. */
+/* A worked example with names of three letters stands in front; it has no noise where there is
+ * little room. */
 weir_status weir_vt_build(weir_eval_item *out, const weir_eval_task *task,
                           const weir_eval_setting *setting, int32_t sample, int32_t n_units,
                           weir_eval_random *r, weir_error *error)

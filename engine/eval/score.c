@@ -43,7 +43,7 @@ double weir_score_line(const char *reply, const char *answer)
     return n == strlen(answer) && strncmp(reply, answer, n) == 0 ? 1.0 : 0.0;
 }
 
-/* ---- states ---- */
+/* ---- states ---------------------------------------------------------------------------------- */
 
 /* Nodes 0 .. 63. */
 static bool read_node(const json_t *value, int64_t *out)

@@ -1,4 +1,5 @@
-/* engine/eval/score.h - what a reply is worth: pure functions of texts. Letters are compared without regard to case where they are ASCII. */
+/* engine/eval/score.h - what a reply is worth: pure functions of texts. Letters are compared
+ * without regard to case where they are ASCII. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,7 +26,8 @@ typedef struct weir_state {
     int32_t  n_stack;
     uint64_t visited; /* bits */
 } weir_state;
-/* The last JSON object with "current_node" behind the last "Answer:" (in the whole text without one). False: there is none that can be read. */
+/* The last JSON object with "current_node" behind the last "Answer:" (in the whole text without
+ * one). False: there is none that can be read. */
 bool weir_state_read(weir_state *out, const char *text);
 
 typedef struct weir_state_score {
@@ -36,7 +38,8 @@ typedef struct weir_state_score {
 } weir_state_score;
 weir_state_score weir_score_state(const weir_state *got, const weir_state *want);
 
-/* By the item's rule, but EXACT, which is about tokens. `reply` begins with the item's prefix where that is part of the answer (STATE). */
+/* By the item's rule, but EXACT, which is about tokens. `reply` begins with the item's prefix where
+ * that is part of the answer (STATE). */
 double weir_score_reply(weir_eval_scoring scoring, const char *reply, const char *answers,
                         size_t n);
 

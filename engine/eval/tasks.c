@@ -1,4 +1,5 @@
-/* engine/eval/tasks.c - the table of tasks. A task's place names its random stream: new ones go to the end. */
+/* engine/eval/tasks.c - the table of tasks. A task's place names its random stream: new ones go to
+ * the end. */
 #include "engine/eval/dfs.h"
 #include "engine/eval/ruler.h"
 

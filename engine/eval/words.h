@@ -1,4 +1,5 @@
-/* engine/eval/words.h - common English words, chosen for this project (data/), no word in two lists; and names made of them. */
+/* engine/eval/words.h - common English words, chosen for this project (data/), no word in two
+ * lists; and names made of them. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,5 @@
-/* engine/formats/arena.h - memory that lives as long as one directory: many small pieces, given back at once. */
+/* engine/formats/arena.h - memory that lives as long as one directory: many small pieces, given
+ * back at once. */
 #pragma once
 #include <stddef.h>
 

@@ -1,4 +1,5 @@
-/* engine/formats/config_meta.c - config.json flattened to dotted keys, so that both containers answer metadata from one table. */
+/* engine/formats/config_meta.c - config.json flattened to dotted keys, so that both containers
+ * answer metadata from one table. */
 #include "engine/formats/config_meta.h"
 
 #include <string.h>
@@ -14,7 +15,8 @@ typedef struct flattener {
 
 static weir_status convert(flattener *f, const json_t *value, weir_meta *out);
 
-/* Integers among fractions are fractions; otherwise the first element that has a value names the type. */
+/* Integers among fractions are fractions; otherwise the first element that has a value names the
+ * type. */
 static weir_meta_type element_type(const weir_meta *values, size_t n)
 {
     bool           any = false;
@@ -89,7 +91,8 @@ static weir_status add(flattener *f, const json_t *value, size_t key_length)
     return weir_directory_add_meta(f->directory, key, &meta, f->error);
 }
 
-/* Adds what is below `object`; the first prefix_length bytes of f->key lead to it. Depth was limited by the parser. */
+/* Adds what is below `object`; the first prefix_length bytes of f->key lead to it. Depth was
+ * limited by the parser. */
 static weir_status flatten(flattener *f, const json_t *object, size_t prefix_length)
 {
     const char   *name;

@@ -1,7 +1,7 @@
 /* engine/formats/directory.c - the tables behind a tensor directory and the lookups in them.
  *
- * Lookup is a binary search over sorted names: 16 comparisons at 65536 tensors, and no input can make it slow, as chosen names do to
- * a hash table. */
+ * Lookup is a binary search over sorted names: 16 comparisons at 65536 tensors, and no input can
+ * make it slow, as chosen names do to a hash table. */
 #include "engine/formats/directory.h"
 
 #include <stdlib.h>

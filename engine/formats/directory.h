@@ -1,4 +1,5 @@
-/* engine/formats/directory.h - what the readers fill: tensors, metadata and the memory behind them. Private to engine/formats. */
+/* engine/formats/directory.h - what the readers fill: tensors, metadata and the memory behind them.
+ * Private to engine/formats. */
 #pragma once
 #include "engine/formats/arena.h"
 #include "engine/formats/tensor_directory.h"
@@ -7,7 +8,8 @@
 extern "C" {
 #endif
 
-/* Limits on one file; an index of shards may name WEIR_SET_TENSORS_MAX (DeepSeek-V3 has 92 thousand). */
+/* Limits on one file; an index of shards may name WEIR_SET_TENSORS_MAX (DeepSeek-V3 has 92
+ * thousand). */
 enum {
     WEIR_FILE_TENSORS_MAX = 65536,
     WEIR_SET_TENSORS_MAX = 1 << 20,
@@ -16,7 +18,8 @@ enum {
 };
 enum { WEIR_HEADER_BYTES_MAX = 100000000 };
 
-/* Value types of GGUF metadata, by their number in the file. Numbers stay packed in the file's bytes until they are asked for. */
+/* Value types of GGUF metadata, by their number in the file. Numbers stay packed in the file's
+ * bytes until they are asked for. */
 typedef enum weir_packed_type {
     WEIR_PACKED_U8,
     WEIR_PACKED_I8,
@@ -36,7 +39,8 @@ typedef enum weir_packed_type {
 
 /* 0 for strings and arrays. */
 size_t weir_packed_bytes(weir_packed_type type);
-/* False when the value cannot be a weir_meta: an unsigned integer past INT64_MAX, a bool that is neither 0 nor 1. */
+/* False when the value cannot be a weir_meta: an unsigned integer past INT64_MAX, a bool that is
+ * neither 0 nor 1. */
 bool weir_packed_read(weir_meta *out, weir_packed_type type, const unsigned char *bytes);
 
 typedef struct weir_text {
@@ -49,8 +53,8 @@ typedef struct weir_elements {
     const unsigned char *packed; /* unaligned numbers of packed_type */
     weir_packed_type     packed_type;
     const weir_text     *texts;
-    const weir_meta *
-        values; /* arrays, and JSON; type ARRAY with elements NULL marks what has no value (null, objects) */
+    const weir_meta *values; /* arrays, and JSON; type ARRAY with elements NULL marks what has no
+                                value (null, objects) */
 } weir_elements;
 
 typedef struct weir_meta_entry {
@@ -77,16 +81,18 @@ struct weir_tensor_directory {
     weir_arena       arena;
 };
 
-/* An empty one; NULL when memory is short. `path` is copied and begins error texts. Ended by weir_tensor_directory_close. */
+/* An empty one; NULL when memory is short. `path` is copied and begins error texts. Ended by
+ * weir_tensor_directory_close. */
 weir_tensor_directory *weir_directory_create(weir_container container, const char *path);
-/* Both copy the struct; name, key and everything behind the value must live in the arena or the file. */
+/* Both copy the struct; name, key and everything behind the value must live in the arena or the
+ * file. */
 WEIR_MUST_CHECK weir_status weir_directory_add_tensor(weir_tensor_directory *directory,
                                                       const weir_tensor *tensor, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_directory_add_meta(weir_tensor_directory *directory,
                                                     const char *key, const weir_meta *value,
                                                     weir_error *error);
-/* Makes names and keys searchable. A tensor name that appears twice is refused, and so is a key of GGUF; of equal keys in config.json
- * the first stays. */
+/* Makes names and keys searchable. A tensor name that appears twice is refused, and so is a key of
+ * GGUF; of equal keys in config.json the first stays. */
 WEIR_MUST_CHECK weir_status weir_directory_finish(weir_tensor_directory *directory,
                                                   weir_error            *error);
 WEIR_MUST_CHECK weir_status weir_directory_no_memory(weir_error *error, const char *name);

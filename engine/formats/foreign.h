@@ -1,4 +1,5 @@
-/* engine/formats/foreign.h - what a file is that is no model: people give downloads that failed, other formats and folders' parts. */
+/* engine/formats/foreign.h - what a file is that is no model: people give downloads that failed,
+ * other formats and folders' parts. */
 #pragma once
 #include <stddef.h>
 
@@ -8,8 +9,8 @@
 extern "C" {
 #endif
 
-/* "a ZIP archive, ..." with what to do about it; NULL when the bytes are not recognised as something else. A file that begins as GGUF or
- * safetensors is never something else. */
+/* "a ZIP archive, ..." with what to do about it; NULL when the bytes are not recognised as
+ * something else. A file that begins as GGUF or safetensors is never something else. */
 const char *weir_foreign_kind(const unsigned char *bytes, size_t n);
 /* The container that the first bytes speak of; false when they speak of none. */
 bool weir_container_of(weir_container *out, const unsigned char *bytes, size_t n);

@@ -2,7 +2,8 @@
  *
  * magic "GGUF", u32 version, u64 tensors, u64 keys; keys { name, type, value };
  * tensors { name, u32 n_dims, u64 ne[], u32 type, u64 offset }; padding; data.
- * Dimensions are fastest first in the file and slowest first in weir_tensor. Offsets count from the data section. */
+ * Dimensions are fastest first in the file and slowest first in weir_tensor. Offsets count from the
+ * data section. */
 #include "engine/formats/gguf.h"
 
 #include <inttypes.h>
@@ -14,7 +15,8 @@
 
 enum { GGUF_DIMS = 4, ALIGNMENT_DEFAULT = 32, ALIGNMENT_MAX = 1 << 20 };
 
-/* Tensor types by their number in the file; those without a dtype are named so that the error can say what the file holds. */
+/* Tensor types by their number in the file; those without a dtype are named so that the error can
+ * say what the file holds. */
 typedef struct ggml_type {
     const char *name;
     bool        known;

@@ -1,4 +1,5 @@
-/* engine/formats/gguf.h - reader of GGUF 2 and 3, little-endian. Private to engine/formats and its tests. */
+/* engine/formats/gguf.h - reader of GGUF 2 and 3, little-endian. Private to engine/formats and its
+ * tests. */
 #pragma once
 #include "engine/formats/directory.h"
 
@@ -13,8 +14,9 @@ typedef struct weir_gguf_header {
         split_tensors; /* 0, 1 and -1 when the file is not one of a set */
 } weir_gguf_header;
 
-/* Adds the tensors and the metadata of one file. `bytes` must outlive the directory; `source` is the index of the file and `name` begins
- * error texts. The directory may be half filled after an error and is then only good to be closed. */
+/* Adds the tensors and the metadata of one file. `bytes` must outlive the directory; `source` is
+ * the index of the file and `name` begins error texts. The directory may be half filled after an
+ * error and is then only good to be closed. */
 WEIR_MUST_CHECK weir_status weir_gguf_parse(weir_tensor_directory *directory,
                                             weir_gguf_header *header, int32_t source,
                                             const unsigned char *bytes, size_t n, const char *name,

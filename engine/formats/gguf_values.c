@@ -1,4 +1,5 @@
-/* engine/formats/gguf_values.c - GGUF's primitive values: numbers, strings, arrays. Memory taken is bounded by the bytes read. */
+/* engine/formats/gguf_values.c - GGUF's primitive values: numbers, strings, arrays. Memory taken is
+ * bounded by the bytes read. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

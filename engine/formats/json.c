@@ -14,7 +14,7 @@ const weir_json_limits weir_json_request = { .depth = WEIR_JSON_DEPTH,
                                              .values = WEIR_JSON_VALUES,
                                              .keys = WEIR_JSON_KEYS };
 
-/* ---- memory --------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 static bool               uses_memory; /* set before there are threads */
 static _Thread_local bool ran_out;
 
@@ -38,7 +38,7 @@ bool weir_json_ran_out(void)
     return before;
 }
 
-/* ---- reading -------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 static weir_status refuse(weir_json_fault fault, const weir_json_place *place, const char *name,
                           const weir_json_limits *limits, weir_error *error)
 {
@@ -122,7 +122,7 @@ weir_status weir_json_read_input(json_t **out, const char *path, size_t limit, w
     return read_and_parse(out, weir_file_read_input, path, limit, error);
 }
 
-/* ---- writing -------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 typedef struct sink {
     weir_buffer *buffer;
     weir_status  status;

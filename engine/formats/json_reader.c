@@ -42,7 +42,7 @@ static void skip_space(reader *r)
     while (r->at < r->end && memchr(" \t\n\r", *r->at, 4) != NULL) r->at++;
 }
 
-/* ---- strings -------------------------------------------------------------------------------- */
+/* ---- strings --------------------------------------------------------------------------------- */
 /* Bytes of the code point there; 0: ill-formed. */
 static size_t sequence(const char *text, const char *end)
 {
@@ -157,7 +157,7 @@ static weir_json_fault read_text(reader *r, span *out)
     return escapes ? unescape(r, out) : WEIR_JSON_FINE;
 }
 
-/* ---- scalars -------------------------------------------------------------------------------- */
+/* ---- scalars --------------------------------------------------------------------------------- */
 static weir_json_fault made(json_t **out, json_t *value)
 {
     *out = value;
@@ -238,7 +238,7 @@ static weir_json_fault read_word(reader *r, json_t **out)
     return syntax(r, r->at < r->end ? "a value is expected" : "the text ends too early");
 }
 
-/* ---- containers ----------------------------------------------------------------------------- */
+/* ---- containers ------------------------------------------------------------------------------ */
 static weir_json_fault read_value(reader *r, json_t **out);
 
 /* Behind an item: whether another one follows. */
@@ -345,7 +345,7 @@ static weir_json_fault read_value(reader *r, json_t **out)
     return c == '-' || (c >= '0' && c <= '9') ? read_number(r, out) : read_word(r, out);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------ */
+/* ---- the whole ------------------------------------------------------------------------------- */
 static weir_json_place place_of(const reader *r)
 {
     weir_json_place place = { .reason = r->reason, .line = 1, .column = 1 };

@@ -1,7 +1,8 @@
 /* engine/formats/safetensors.c - safetensors: u64 length, a JSON object of that length, the data.
  *
- * Entries are { "dtype", "shape" slowest first, "data_offsets": [begin, end] into the data }. The spans must tile the data: no gap, no
- * overlap, nothing behind the last one. Data is aligned to nothing. */
+ * Entries are { "dtype", "shape" slowest first, "data_offsets": [begin, end] into the data }. The
+ * spans must tile the data: no gap, no overlap, nothing behind the last one. Data is aligned to
+ * nothing. */
 #include "engine/formats/safetensors.h"
 
 #include <inttypes.h>

@@ -1,7 +1,8 @@
-/* engine/formats/tensor_directory.c - from a path to mapped files: which files make the checkpoint, and in which order.
+/* engine/formats/tensor_directory.c - from a path to mapped files: which files make the checkpoint,
+ * and in which order.
  *
- * A folder is searched for model.safetensors, then model.safetensors.index.json, then one *.gguf (or one set of them). File names that
- * come from an index stay inside its folder. */
+ * A folder is searched for model.safetensors, then model.safetensors.index.json, then one *.gguf
+ * (or one set of them). File names that come from an index stay inside its folder. */
 #include "engine/formats/tensor_directory.h"
 
 #include <dirent.h>
@@ -46,7 +47,8 @@ static char *folder_of(const char *path)
     return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
 }
 
-/* Takes `path` (malloc'ed, may be NULL after a failed join) and maps the file as the next source. */
+/* Takes `path` (malloc'ed, may be NULL after a failed join) and maps the file as the next
+ * source. */
 static weir_status add_source(weir_tensor_directory *directory, char *path, weir_error *error)
 {
     weir_source *const larger =
@@ -201,7 +203,8 @@ static weir_status add_gguf(weir_tensor_directory *directory, weir_gguf_header *
                            source->map.size, source->path, error);
 }
 
-/* File `number` (from 0) of the set that began with `first`; its metadata only says which file it is. */
+/* File `number` (from 0) of the set that began with `first`; its metadata only says which file it
+ * is. */
 static weir_status add_split(weir_tensor_directory *directory, const weir_gguf_header *first,
                              int64_t number, weir_error *error)
 {
@@ -250,7 +253,8 @@ static weir_status open_gguf(weir_tensor_directory *directory, const char *path,
     return weir_directory_finish(directory, error);
 }
 
-/* The only *.gguf of a folder, not counting later files of a set. *out is NULL when there is none. */
+/* The only *.gguf of a folder, not counting later files of a set. *out is NULL when there is
+ * none. */
 static weir_status find_gguf(char **out, const char *folder, weir_error *error)
 {
     *out = NULL;
@@ -316,7 +320,8 @@ static weir_status open_folder(weir_tensor_directory *directory, weir_error *err
     return status;
 }
 
-/* The first bytes decide what a file is, its name only when they say nothing: then the reader says what is wrong with them. */
+/* The first bytes decide what a file is, its name only when they say nothing: then the reader says
+ * what is wrong with them. */
 static weir_status container_of_file(weir_container *out, const char *path, weir_error *error)
 {
     weir_map map;

@@ -3,14 +3,14 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- two states as one ------------------------------------------------------------------------------------------------------ */
+/* ---- two states as one ----------------------------------------------------------------------- */
 
 typedef struct merge {
     const weir_coda_layer *layer;
     weir_coda_state        earlier, out;
     int64_t                width; /* KV heads * head_dim */
-    float *
-        units; /* [2 * n_exact, width] values with each head's part of length 1: first those of out, slot by slot, then earlier's */
+    float *units; /* [2 * n_exact, width] values with each head's part of length 1: first those of
+                     out, slot by slot, then earlier's */
     float
         *nearest; /* [2 * n_exact] greatest cosine with those taken; NAN: the slot is not in use */
     int32_t *taken; /* [2 * n_exact] in the order of choice */
@@ -83,7 +83,8 @@ static void find_units(merge *m)
     }
 }
 
-/* The first: the row that was found last. Then the one that is least like those taken. -1: all that is left is there already. */
+/* The first: the row that was found last. Then the one that is least like those taken. -1: all that
+ * is left is there already. */
 static int64_t choose_exact(const merge *m, int64_t n_taken)
 {
     int64_t best = -1;
@@ -245,7 +246,7 @@ void weir_coda_merge(const weir_coda_layer *layer, const void *earlier, const vo
         m.out.head->counts[i] = both_counts(m.out.head->counts[i], m.earlier.head->counts[i]);
 }
 
-/* ---- KV heads on several machines ------------------------------------------------------------------------------------------- */
+/* ---- KV heads on several machines ------------------------------------------------------------ */
 
 weir_coda_layer weir_coda_part(const weir_coda_layer *layer, int64_t first_head, int64_t n_heads)
 {

@@ -5,7 +5,7 @@
 
 #include "kernels/abi/coda_check.h"
 
-/* ---- fewer bits ------------------------------------------------------------------------------------------------------------ */
+/* ---- fewer bits ------------------------------------------------------------------------------ */
 
 typedef struct segment {
     int64_t first, n; /* slots */
@@ -89,7 +89,8 @@ static uint16_t round_f16(float value, bool up)
     return (uint16_t)(bits + (((bits & 0x8000) != 0) == up ? -1 : 1));
 }
 
-/* Every value of the channel is within [least, least + (2^bits - 1) * step]; false where they are beyond f16. Equal values have the step 0. */
+/* Every value of the channel is within [least, least + (2^bits - 1) * step]; false where they are
+ * beyond f16. Equal values have the step 0. */
 static bool fit_channel(const channel *c, int bits, uint16_t *least, uint16_t *step)
 {
     float low = INFINITY, high = -INFINITY;

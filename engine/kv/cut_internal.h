@@ -1,11 +1,13 @@
-/* engine/kv/cut_internal.h - the inside of kept texts that a policy watched: the list (cut_texts.c) as the tree sees it. */
+/* engine/kv/cut_internal.h - the inside of kept texts that a policy watched: the list (cut_texts.c)
+ * as the tree sees it. */
 #pragma once
 #include "engine/kv/parcel.h"
 #include "engine/kv/prefix_internal.h"
 
 enum { WEIR_CUT_TEXTS = 1024 };
 
-/* An entry, and where in the block its parts are, from `at` on: tokens, recurrent state, parcel, text and state of the policy. */
+/* An entry, and where in the block its parts are, from `at` on: tokens, recurrent state, parcel,
+ * text and state of the policy. */
 struct cut_text {
     size_t            at, bytes; /* bytes 0: free */
     size_t            recurrent, parcel, policy, state, state_bytes; /* policy: its text */

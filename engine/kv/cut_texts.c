@@ -7,7 +7,7 @@
 
 enum { ALIGNMENT = 64 };
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 static size_t rounded(size_t n) { return (n + ALIGNMENT - 1) & ~(size_t)(ALIGNMENT - 1); }
 
 size_t cut_bytes(const weir_prefix_limits *limits)
@@ -73,7 +73,7 @@ static cut_text *free_entry(const weir_prefix *p)
     return NULL;
 }
 
-/* ---- dropping ----------------------------------------------------------------------------------------------------------- */
+/* ---- dropping -------------------------------------------------------------------------------- */
 static void drop(weir_prefix *p, cut_text *text)
 {
     weir_kv_parcel_drop(cut_parcel(p, text), p->store);
@@ -114,7 +114,7 @@ void cut_count(const weir_prefix *p, weir_kv_pages *pages)
         if (is_used(t)) weir_kv_parcel_forget(cut_parcel(p, t), p->store);
 }
 
-/* ---- finding ------------------------------------------------------------------------------------------------------------ */
+/* ---- finding --------------------------------------------------------------------------------- */
 typedef enum kinship {
     OF_OTHERS /* another salt */,
     OTHER_POLICY,
@@ -180,7 +180,7 @@ static cut_text *find(const weir_prefix *p, const int32_t *tokens, int32_t most,
     return best;
 }
 
-/* ---- keeping ------------------------------------------------------------------------------------------------------------ */
+/* ---- keeping --------------------------------------------------------------------------------- */
 /* Of the texts that begin this one, or are it, the longest shorter one stays. */
 static void drop_beginnings(weir_prefix *p, const int32_t *tokens, int32_t n,
                             const weir_keeping_past *past, const char *salt)
@@ -271,7 +271,7 @@ const char *weir_prefix_keep_cut(weir_prefix *prefix, const weir_sequence *seque
     return NULL;
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------------- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 static bool has_page_of(const weir_prefix *p, int32_t index, const weir_kv_table *table,
                         int32_t page)
 {
@@ -325,7 +325,7 @@ weir_prefix_hit weir_prefix_take_cut(weir_prefix *prefix, weir_sequence *sequenc
                               .reason = "all of a kept text is continued" };
 }
 
-/* ---- files -------------------------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 static cut_text *wished(const weir_prefix *p, const weir_cut_wish *wish)
 {
     cut_text *best = NULL;
@@ -407,7 +407,7 @@ bool weir_prefix_has_cut_name(const weir_prefix *prefix, const char *name)
     return name[0] != '\0' && wished(prefix, &(weir_cut_wish){ .name = name }) != NULL;
 }
 
-/* ---- checking ----------------------------------------------------------------------------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 bool cut_is_sound(const weir_prefix *p)
 {
     int64_t n = 0, n_tokens = 0;

@@ -1,11 +1,13 @@
-/* engine/kv/evict.c - what stays of each head, the pages that it takes, and the table afterwards. */
+/* engine/kv/evict.c - what stays of each head, the pages that it takes, and the table
+ * afterwards. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "engine/kv/evict_internal.h"
 
-/* ---- opening --------------------------------------------------------------------------------------------------------- */
-/* Lays the arrays out from `base` (NULL: only measures). Sizes are bounded by the spec that a store took. */
+/* ---- opening --------------------------------------------------------------------------------- */
+/* Lays the arrays out from `base` (NULL: only measures). Sizes are bounded by the spec that a store
+ * took. */
 static size_t lay_out(weir_kv_evictor *e, const weir_kv_spec *spec, char *base)
 {
     const size_t heads = (size_t)kv_heads_of(spec), rows = (size_t)spec->max_rows,
@@ -107,7 +109,7 @@ void weir_kv_evictor_close(weir_kv_evictor *evictor)
     weir_ledger_free(evictor->ledger, evictor, WEIR_ACCOUNT_ACTIVATIONS, sizeof *evictor);
 }
 
-/* ---- what stays ------------------------------------------------------------------------------------------------------ */
+/* ---- what stays ------------------------------------------------------------------------------ */
 /* keep[i] - i never falls: the first row that moves is found by halving. */
 static int32_t first_moved(const int32_t *keep, int32_t n)
 {
@@ -187,7 +189,7 @@ static int64_t dropped_rows(const weir_kv_evictor *e, const weir_kv_table *table
     return n;
 }
 
-/* ---- the pages that it takes ------------------------------------------------------------------------------------------- */
+/* ---- the pages that it takes ----------------------------------------------------------------- */
 /* Where a page is coded as a whole, the last one that stays is opened again, unless it is full. */
 kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_stay *stay)
 {
@@ -258,7 +260,8 @@ static bool any_from_disk(const weir_kv_evictor *e, const weir_kv_table *table)
     return any;
 }
 
-/* Calls `use` for every page that has to be taken. `to_fresh`: something comes from disk or goes where a page is on disk, and rows do not move in place. */
+/* Calls `use` for every page that has to be taken. `to_fresh`: something comes from disk or goes
+ * where a page is on disk, and rows do not move in place. */
 typedef void (*page_user)(weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page,
                           void *user);
 static void each_page(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh, page_user use,
@@ -284,7 +287,7 @@ static void count_page(weir_kv_evictor *e, weir_kv_table *table, int64_t head, i
     kv_want(e->store, user, head, page);
 }
 
-/* ---- in place ---------------------------------------------------------------------------------------------------------- */
+/* ---- in place -------------------------------------------------------------------------------- */
 static void unshare_page(weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page,
                          void *user)
 {
@@ -293,7 +296,7 @@ static void unshare_page(weir_kv_evictor *e, weir_kv_table *table, int64_t head,
     kv_table_put(table, e->store, entry, kv_take_page(e->store, head, page, *entry));
 }
 
-/* ---- from disk --------------------------------------------------------------------------------------------------------- */
+/* ---- from disk ------------------------------------------------------------------------------- */
 static void take_fresh(weir_kv_evictor *e, weir_kv_table *table, int64_t head, int64_t page,
                        void *user)
 {
@@ -314,7 +317,7 @@ static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table, bool is_done)
     }
 }
 
-/* ---- evicting ---------------------------------------------------------------------------------------------------------- */
+/* ---- evicting -------------------------------------------------------------------------------- */
 static int64_t pages_to_bring_back(const weir_kv_evictor *e, const weir_kv_table *table)
 {
     int64_t n = 0;
@@ -347,7 +350,8 @@ static weir_status bring_back(const weir_kv_evictor *e, const weir_kv_table *tab
     return WEIR_OK;
 }
 
-/* For all of them, before the first moves: who makes room may be the text itself, and what came back for nothing would leave again. */
+/* For all of them, before the first moves: who makes room may be the text itself, and what came
+ * back for nothing would leave again. */
 static weir_status check_room(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh,
                               weir_error *error)
 {

@@ -1,14 +1,15 @@
-/* engine/kv/evict_internal.h - the inside of eviction: what stays of each head (evict.c), rows that are moved or coded again (evict_rows.c), products with keys
- * (evict_products.c), what the stream has to have for all of it (evict_room.c), tables of
- * which something is on disk (evict_cold.c). Heads are numbered over all layers. */
+/* engine/kv/evict_internal.h - the inside of eviction: what stays of each head (evict.c), rows that
+ * are moved or coded again (evict_rows.c), products with keys (evict_products.c), what the stream
+ * has to have for all of it (evict_room.c), tables of which something is on disk (evict_cold.c).
+ * Heads are numbered over all layers. */
 #pragma once
 #include "engine/kv/evict.h"
 #include "engine/kv/store_internal.h"
 
 enum {
     COPIES = WEIR_POLICY_TILE / WEIR_PAGE_TOKENS + 1, /* pages that a tile touches */
-    VECTORS =
-        256, /* of one call on a device, which they are copied to: so many at most, and no more than make so many products, but one */
+    VECTORS = 256, /* of one call on a device, which they are copied to: so many at most, and no
+                      more than make so many products, but one */
     PRODUCTS = 1 << 18
 };
 
@@ -27,10 +28,10 @@ struct weir_kv_evictor {
     size_t         bytes, copy_bytes;
     size_t         near_room, host_room; /* that the stream took for this, charged here */
     char          *near; /* near the kernels: owns copies and open */
-    char *
-        copies; /* [COPIES, copy_bytes] cold pages that were read; this and `fresh` only with a tier below */
-    void **
-        fresh; /* [heads, capacity] the pages that a table of which something is on disk will have in place of its own */
+    char *copies; /* [COPIES, copy_bytes] cold pages that were read; this and `fresh` only with a
+                     tier below */
+    void **fresh; /* [heads, capacity] the pages that a table of which something is on disk will
+                     have in place of its own */
     kv_stay                 *stays; /* [heads] */
     const weir_kv_keep      *wish; /* of the eviction that is running */
     weir_kv_compact_segment *segments; /* [KV heads] */
@@ -50,7 +51,8 @@ kv_page_range evict_written(const weir_kv_evictor *e, int64_t head, const kv_sta
 /* Pages of the head code a page as a whole. */
 bool  evict_is_whole(const weir_kv_evictor *e, int64_t head);
 char *evict_open_rows(const weir_kv_evictor *e, int64_t head); /* NULL: it has none */
-/* Of the rows that stay: how many are sinks, and how many will be. Between the two lie those that go from one sort of page to the other. */
+/* Of the rows that stay: how many are sinks, and how many will be. Between the two lie those that
+ * go from one sort of page to the other. */
 typedef struct kv_border {
     int64_t from, to;
 } kv_border;
@@ -59,7 +61,8 @@ kv_border evict_border(const weir_kv_evictor *e, const kv_stay *stay);
 /* A page of a table in memory: itself, or read to copy number `copy`. */
 WEIR_MUST_CHECK weir_status evict_page(weir_kv_evictor *e, const void *page, int64_t head,
                                        int64_t copy, void **out, weir_error *error);
-/* Rows [first, end) of what stays, coded again in pages `to` [capacity] of the head; open rows go to evict_open_rows. */
+/* Rows [first, end) of what stays, coded again in pages `to` [capacity] of the head; open rows go
+ * to evict_open_rows. */
 WEIR_MUST_CHECK weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table,
                                          int64_t head, void *const *to, int64_t first, int64_t end,
                                          weir_error *error);

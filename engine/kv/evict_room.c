@@ -1,9 +1,11 @@
-/* engine/kv/evict_room.c - what the evictor's calls ask of the stream: on a device the rows, lists and products that the host hands over. */
+/* engine/kv/evict_room.c - what the evictor's calls ask of the stream: on a device the rows, lists
+ * and products that the host hands over. */
 #include <stdlib.h>
 
 #include "engine/kv/evict_internal.h"
 
-/* Passes calls of a layer's format, as large as they come. One that no kernel takes is never made. */
+/* Passes calls of a layer's format, as large as they come. One that no kernel takes is never
+ * made. */
 typedef struct planner {
     const weir_kv_spec      *spec;
     weir_stream             *stream;

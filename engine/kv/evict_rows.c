@@ -8,7 +8,7 @@
     .segments = (segment), .n_segments = 1, .n_kv_heads = 1, .key_dim = (spec)->key_dim,           \
     .value_dim = (spec)->value_dim, .k_stride = (spec)->key_dim, .v_stride = (spec)->value_dim
 
-/* ---- formats ------------------------------------------------------------------------------------------------------- */
+/* ---- formats --------------------------------------------------------------------------------- */
 static weir_kv_pair pair_of(const weir_kv_evictor *e, int64_t head, int64_t page)
 {
     const weir_kv_spec *const spec = &e->store->spec;
@@ -31,7 +31,7 @@ char *evict_open_rows(const weir_kv_evictor *e, int64_t head)
     return e->open + at + (size_t)(head % spec->n_kv_heads) * kv_open_bytes(spec, layer);
 }
 
-/* ---- reading --------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 weir_status evict_page(weir_kv_evictor *e, const void *page, int64_t head, int64_t copy, void **out,
                        weir_error *error)
 {
@@ -78,15 +78,16 @@ weir_status weir_kv_read_rows(weir_kv_evictor *e, const weir_kv_table *table,
     return weir_kv_read(e->stream, &args);
 }
 
-/* ---- coding again ------------------------------------------------------------------------------------------------------ */
-/* The arguments are our own, and the room is there (evict_room.c). A device that was lost keeps its failure: the next step says it, and what this table
- * holds is never looked at. */
+/* ---- coding again ---------------------------------------------------------------------------- */
+/* The arguments are our own, and the room is there (evict_room.c). A device that was lost keeps its
+ * failure: the next step says it, and what this table holds is never looked at. */
 static void must_launch(weir_status status)
 {
     WEIR_ASSERT(status == WEIR_OK || status == WEIR_EDEVICE);
 }
 
-/* The rows on their way become rows [first, end) of the head, all in one page; without values only their keys do. */
+/* The rows on their way become rows [first, end) of the head, all in one page; without values only
+ * their keys do. */
 static void write_rows(weir_kv_evictor *e, int64_t head, void *const *page, int64_t first,
                        int64_t end, const float *values)
 {
@@ -141,7 +142,8 @@ void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to)
     }
 }
 
-/* A page is written when its last row was read, and rows come from their own place or behind it: what is written over was read. */
+/* A page is written when its last row was read, and rows come from their own place or behind it:
+ * what is written over was read. */
 weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t head,
                          void *const *to, int64_t first, int64_t end, weir_error *error)
 {
@@ -168,7 +170,7 @@ weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table *table, int64_t
     return WEIR_OK;
 }
 
-/* ---- moving ------------------------------------------------------------------------------------------------------------ */
+/* ---- moving ---------------------------------------------------------------------------------- */
 kv_border evict_border(const weir_kv_evictor *e, const kv_stay *stay)
 {
     const int64_t sinks = (int64_t)e->store->spec.sinks.n_pages * WEIR_PAGE_TOKENS;
@@ -195,7 +197,8 @@ void evict_compact(weir_kv_evictor *e, int64_t n, weir_kv_pair pair)
     if (n > 0) must_launch(weir_kv_compact(e->stream, &args));
 }
 
-/* Segment n: rows [first, end) of what stays, counted from the page that the first of them goes to, so that earlier pages are not touched. */
+/* Segment n: rows [first, end) of what stays, counted from the page that the first of them goes to,
+ * so that earlier pages are not touched. */
 static int64_t add_segment(weir_kv_evictor *e, const weir_kv_table *table, int64_t head,
                            int64_t first, int64_t end, int64_t n)
 {
@@ -224,7 +227,8 @@ static void recode_in_place(weir_kv_evictor *e, const weir_kv_table *table, int6
                              NULL)); /* all is in memory */
 }
 
-/* Sinks first, then rows that become sinks, then the others: nothing is written over before it was moved. */
+/* Sinks first, then rows that become sinks, then the others: nothing is written over before it was
+ * moved. */
 static void move_in_place(weir_kv_evictor *e, const weir_kv_table *table, int64_t layer)
 {
     const int64_t heads = e->store->spec.n_kv_heads, begin = layer * heads, end = begin + heads;

@@ -1,4 +1,5 @@
-/* engine/kv/keeping.c - a policy's memory for a request, and what steps show it. What it decides is carried out in tend.c. */
+/* engine/kv/keeping.c - a policy's memory for a request, and what steps show it. What it decides is
+ * carried out in tend.c. */
 #include "engine/kv/keeping_internal.h"
 
 #include <string.h>
@@ -7,7 +8,7 @@
 #include "engine/base/memory.h"
 #include "engine/kv/budget.h"
 
-/* ---- opening ------------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 typedef struct layout {
     char  *base; /* NULL: only measures */
     size_t at;
@@ -63,7 +64,8 @@ static bool lay_out(weir_keeping *k, char *base, size_t *bytes)
     return l.is_sound;
 }
 
-/* A prompt is held whole, and a little more if that is when the policy counts to; unless it is evicted from as it comes. Steps behind it have one row. */
+/* A prompt is held whole, and a little more if that is when the policy counts to; unless it is
+ * evicted from as it comes. Steps behind it have one row. */
 static int64_t peak_rows(const weir_policy *policy, const weir_keeping_options *options)
 {
     const weir_policy_options *const own = weir_policy_options_of(policy);
@@ -185,7 +187,7 @@ size_t             weir_keeping_bytes(const weir_keeping *keeping)
 }
 int64_t weir_keeping_peak(const weir_keeping *keeping) { return keeping->shape.max_rows; }
 
-/* ---- a sequence ------------------------------------------------------------------------------------------------------------ */
+/* ---- a sequence ------------------------------------------------------------------------------ */
 void weir_keeping_restart(weir_keeping_text *text)
 {
     weir_policy_reset(text->keeping->policy, text->state);
@@ -266,7 +268,7 @@ bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *t
     return has_room;
 }
 
-/* ---- seeing ------------------------------------------------------------------------------------------------------------------- */
+/* ---- seeing ---------------------------------------------------------------------------------- */
 /* With one query the mass is all three. */
 weir_keeping_view weir_keeping_view_of(const weir_keeping_text *text, int32_t n_queries)
 {
@@ -329,7 +331,7 @@ weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const we
     return (weir_keeping_count){ .live = live, .evicted = n_computed - live };
 }
 
-/* ---- between turns ----------------------------------------------------------------------------------------------------------- */
+/* ---- between turns --------------------------------------------------------------------------- */
 void weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text)
 {
     *past = (weir_keeping_past){ .budget = text->keeping->budget,

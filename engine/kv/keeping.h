@@ -1,9 +1,11 @@
-/* engine/kv/keeping.h - a policy at work: what the steps of a request show it, and the rows that it lets go between them.
+/* engine/kv/keeping.h - a policy at work: what the steps of a request show it, and the rows that it
+ * lets go between them.
  *
  *   keeping  a policy, its budget and memory for one plan: of a request, whose sequences share it
  *   text     what the policy remembers of one sequence, and where a step leaves what it has to see
- * A step: weir_keeping_see for each layer, weir_keeping_advance when it is committed, weir_tend (engine/kv/tend.h) before the next one.
- * A sequence without a text keeps every row. Rows are counted in each of the layers that keep rows of the whole text. */
+ * A step: weir_keeping_see for each layer, weir_keeping_advance when it is committed, weir_tend
+ * (engine/kv/tend.h) before the next one. A sequence without a text keeps every row. Rows are
+ * counted in each of the layers that keep rows of the whole text. */
 #pragma once
 #include "engine/kv/policy.h"
 #include "engine/kv/store.h"
@@ -24,16 +26,18 @@ typedef struct weir_keeping_options {
     const weir_calibration *calibration; /* borrowed; NULL: there is none */
     int32_t                 n_texts;
     int32_t                 n_new; /* rows of a step at most */
-    int32_t
-        n_prompt; /* rows of a sequence's prompt; 0: there is none, and all steps may have n_new rows */
+    int32_t n_prompt; /* rows of a sequence's prompt; 0: there is none, and all steps may have n_new
+                         rows */
     int32_t n_pinned; /* first rows that stay whatever the policy says */
 } weir_keeping_options;
 
-/* All memory is taken here, on the account http. ECONFIG for options and budgets that leave no choice; see weir_policy_open. Any thread. */
+/* All memory is taken here, on the account http. ECONFIG for options and budgets that leave no
+ * choice; see weir_policy_open. Any thread. */
 WEIR_MUST_CHECK weir_status weir_keeping_open(weir_keeping              **out,
                                               const weir_keeping_options *options,
                                               weir_ledger *ledger, weir_error *error);
-/* What opening takes, what is saved of one text at most (weir_keeping_save), and the rows that weir_keeping_peak would say. */
+/* What opening takes, what is saved of one text at most (weir_keeping_save), and the rows that
+ * weir_keeping_peak would say. */
 typedef struct weir_keeping_size {
     size_t  bytes, saved_bytes;
     int64_t peak;
@@ -44,38 +48,44 @@ WEIR_MUST_CHECK weir_status weir_keeping_measure(weir_keeping_size          *siz
 void                        weir_keeping_close(weir_keeping *keeping); /* NULL-safe */
 const weir_policy          *weir_keeping_policy(const weir_keeping *keeping);
 size_t weir_keeping_bytes(const weir_keeping *keeping); /* on the account http */
-/* Rows of one head, at most, if weir_tend follows every step and those after the prompt have one row: shape.max_rows or fewer. */
+/* Rows of one head, at most, if weir_tend follows every step and those after the prompt have one
+ * row: shape.max_rows or fewer. */
 int64_t weir_keeping_peak(const weir_keeping *keeping);
 
-/* A turn of a text that went on after it: its tokens up to `prompt` came as a prompt, those up to `end` one at a time. */
+/* A turn of a text that went on after it: its tokens up to `prompt` came as a prompt, those up to
+ * `end` one at a time. */
 typedef struct weir_turn {
     int32_t prompt, end;
 } weir_turn;
 enum { WEIR_TURNS = 64 };
 
-/* Number i of n_texts, at the beginning of a sequence: its first n_prompt tokens are the prompt, the first n_pinned rows stay. */
+/* Number i of n_texts, at the beginning of a sequence: its first n_prompt tokens are the prompt,
+ * the first n_pinned rows stay. */
 weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt,
                                       int32_t n_pinned);
 void               weir_keeping_restart(
                   weir_keeping_text *text); /* its sequence is computed again, turn by turn */
-/* The n_computed tokens are a turn that is over; the prompt of the next one ends at n_prompt. false: it has had WEIR_TURNS. */
+/* The n_computed tokens are a turn that is over; the prompt of the next one ends at n_prompt.
+ * false: it has had WEIR_TURNS. */
 bool weir_keeping_turn(weir_keeping_text *text, int32_t n_computed, int32_t n_prompt);
-/* Up to where token number `at` is of a prompt; the tokens from there to the turn's end are computed one at a time. */
+/* Up to where token number `at` is of a prompt; the tokens from there to the turn's end are
+ * computed one at a time. */
 int32_t weir_keeping_prompt_end(const weir_keeping_text *text, int32_t at);
 void    weir_keeping_fork(weir_keeping_text       *dst,
                           const weir_keeping_text *src); /* of the same policy */
 /* How much of a prompt may come from elsewhere, unseen: 0 where the policy must see it all. */
 int32_t weir_keeping_unseen(const weir_keeping_text *text);
-/* Every step of a prompt: nothing of it may come from elsewhere, and the pieces that it comes in change what is kept. */
+/* Every step of a prompt: nothing of it may come from elsewhere, and the pieces that it comes in
+ * change what is kept. */
 bool weir_keeping_sees_all(const weir_keeping_text *text);
-bool weir_keeping_needs_turns(
-    const weir_keeping_text
-        *text); /* a text that lost nothing is still of no use to it without them */
+bool weir_keeping_needs_turns(const weir_keeping_text *text); /* a text that lost nothing is still
+                                                                 of no use to it without them */
 /* Rows of a step that its memory has no room for: only a text from elsewhere can have so many. */
 bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table,
                            int32_t n_rows);
 
-/* Where a step of so many queries leaves what the policy has to see of one layer at a time; NULL: it need not. Rows of query heads. */
+/* Where a step of so many queries leaves what the policy has to see of one layer at a time; NULL:
+ * it need not. Rows of query heads. */
 typedef struct weir_keeping_view {
     float  *logits; /* [query heads, stride] of the last query  */
     float  *mass, *below, *last; /* [query heads, stride]                    */
@@ -84,12 +94,13 @@ typedef struct weir_keeping_view {
 } weir_keeping_view;
 weir_keeping_view weir_keeping_view_of(const weir_keeping_text *text, int32_t n_queries);
 
-/* The view holds what layer `layer` of the store gave; the table's rows are those before the step. */
+/* The view holds what layer `layer` of the store gave; the table's rows are those before the
+ * step. */
 void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64_t layer,
                       int32_t first_position, const weir_policy_queries *queries);
 void weir_keeping_advance(weir_keeping_text *text, int32_t n_new, int32_t next_position);
 
-/* ---- a text that is laid down between its turns (cut_texts.h) ---- */
+/* ---- a text that is laid down between its turns (cut_texts.h) -------------------------------- */
 typedef struct weir_keeping_past {
     uint64_t  policy[2]; /* weir_policy_digest */
     int64_t   budget;
@@ -103,7 +114,8 @@ const char *weir_keeping_policy_text(
         *text); /* as weir_policy_options_print prints it, lives as long as the keeping */
 size_t weir_keeping_saved_bytes(const weir_keeping_text *text);
 void   weir_keeping_save(const weir_keeping_text *text, void *state);
-/* The text at its beginning goes on from there, with the rows of the table. EFORMAT, EMISMATCH: it cannot, and is at its beginning. */
+/* The text at its beginning goes on from there, with the rows of the table. EFORMAT, EMISMATCH: it
+ * cannot, and is at its beginning. */
 WEIR_MUST_CHECK weir_status weir_keeping_load(weir_keeping_text       *text,
                                               const weir_keeping_past *past,
                                               const weir_kv_table *table, const void *state,

@@ -42,7 +42,8 @@ struct weir_keeping {
     weir_keeping_text *texts; /* [n_texts] */
 };
 
-/* Heads that the policy chooses in, over all its layers; the rows of number i of them, layer by layer. */
+/* Heads that the policy chooses in, over all its layers; the rows of number i of them, layer by
+ * layer. */
 static inline int64_t keeping_heads(const weir_keeping *k)
 {
     return k->shape.n_layers * k->shape.n_kv_heads;

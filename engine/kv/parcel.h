@@ -1,7 +1,9 @@
-/* engine/kv/parcel.h - a table laid down as plain bytes: its rows stay held, and any number of tables can go on from them.
+/* engine/kv/parcel.h - a table laid down as plain bytes: its rows stay held, and any number of
+ * tables can go on from them.
  *
- * Who holds parcels gives them up when pages are needed, so their holds are counted apart (weir_kv_page_users). The pages of a cut table stay in memory as
- * long as a parcel holds them (store.h 8). Engine thread only; allocates nothing. */
+ * Who holds parcels gives them up when pages are needed, so their holds are counted apart
+ * (weir_kv_page_users). The pages of a cut table stay in memory as long as a parcel holds them
+ * (store.h 8). Engine thread only; allocates nothing. */
 #pragma once
 #include "engine/kv/store.h"
 
@@ -18,7 +20,8 @@ void   weir_kv_parcel_fill(void *parcel, const weir_kv_table *table, weir_kv_sto
 void weir_kv_parcel_share(const void *parcel, weir_kv_table *table, weir_kv_store *store);
 void weir_kv_parcel_drop(void *parcel, weir_kv_store *store);
 
-/* Adds the pages that nobody but parcels holds and that were not counted since all parcels were forgotten. */
+/* Adds the pages that nobody but parcels holds and that were not counted since all parcels were
+ * forgotten. */
 void weir_kv_parcel_count(const void *parcel, weir_kv_store *store, weir_kv_pages *pages);
 void weir_kv_parcel_forget(const void *parcel, weir_kv_store *store);
 

@@ -1,4 +1,5 @@
-/* engine/kv/policy_options.h - the methods by name, and their parameters: one table (policy_options.inc) gives name, range and help. */
+/* engine/kv/policy_options.h - the methods by name, and their parameters: one table
+ * (policy_options.inc) gives name, range and help. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,7 +50,8 @@ typedef enum weir_policy_aggregate {
     WEIR_AGGREGATE_MAX
 } weir_policy_aggregate;
 
-/* One field for each line of the table; INT and WORD are int64_t, REAL double, BOOL bool, TEXT char[]. */
+/* One field for each line of the table; INT and WORD are int64_t, REAL double, BOOL bool, TEXT
+ * char[]. */
 typedef struct weir_policy_options {
     const weir_policy_ops *ops;
 #define INT(name, least, most, help) int64_t name;
@@ -68,11 +70,13 @@ typedef struct weir_policy_options {
 /* The method's defaults. ECONFIG names the nearest method when there is none of this name. */
 WEIR_MUST_CHECK weir_status weir_policy_options_default(weir_policy_options *options,
                                                         const char *name, weir_error *error);
-/* "sinks=4,recent=8": sets them. ECONFIG for a name that the method does not have (with the nearest that it has), a value that is no number of the
- * kind, or one out of range; `options` is then as it was. Texts hold no comma: use ';' between their parts. */
+/* "sinks=4,recent=8": sets them. ECONFIG for a name that the method does not have (with the nearest
+ * that it has), a value that is no number of the kind, or one out of range; `options` is then as it
+ * was. Texts hold no comma: use ';' between their parts. */
 WEIR_MUST_CHECK weir_status weir_policy_options_set(weir_policy_options *options, const char *list,
                                                     weir_error *error);
-/* "h2o sinks=4,budget..": the name and every option in one text, by which two policies are told apart. ENOMEM. */
+/* "h2o sinks=4,budget..": the name and every option in one text, by which two policies are told
+ * apart. ENOMEM. */
 WEIR_MUST_CHECK weir_status weir_policy_options_print(weir_buffer               *out,
                                                       const weir_policy_options *options);
 
@@ -80,7 +84,8 @@ const char *weir_policy_name(const weir_policy_options *options);
 bool        weir_policy_is_full(const weir_policy_options *options); /* every row stays */
 /* Name and one line about each method, in the order of the documentation; NULL past the last. */
 const char *weir_policy_at(size_t index, const char **summary);
-/* Name, default and help of the options of a method; false past the last. `value` is cut to its size. */
+/* Name, default and help of the options of a method; false past the last. `value` is cut to its
+ * size. */
 bool weir_policy_option_at(const weir_policy_options *defaults, size_t index, const char **name,
                            char *value, size_t value_size, const char **help);
 

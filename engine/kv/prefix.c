@@ -1,12 +1,13 @@
-/* engine/kv/prefix.c - the tree: its memory, taking from it and keeping in it. Its states are in prefix_states.c, the room that it gives up in
- * prefix_room.c, texts as wholes in prefix_texts.c. */
+/* engine/kv/prefix.c - the tree: its memory, taking from it and keeping in it. Its states are in
+ * prefix_states.c, the room that it gives up in prefix_room.c, texts as wholes in
+ * prefix_texts.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/checked.h"
 #include "engine/kv/cut_internal.h"
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 static int64_t heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec->n_kv_heads; }
 
 static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
@@ -119,8 +120,9 @@ void weir_prefix_close(weir_prefix *prefix)
     free(prefix);
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------------ */
-/* Moves `best` to the deepest point of this node, within its first n_same tokens and `most` tokens in all, where a sequence can go on. */
+/* ---- taking ---------------------------------------------------------------------------------- */
+/* Moves `best` to the deepest point of this node, within its first n_same tokens and `most` tokens
+ * in all, where a sequence can go on. */
 static void find_point(const weir_prefix *p, int32_t index, int32_t before, int32_t n_same,
                        int32_t most, place *best)
 {
@@ -136,8 +138,8 @@ static void find_point(const weir_prefix *p, int32_t index, int32_t before, int3
     }
 }
 
-/* The child that shares the most first tokens. States of all children count: on a common beginning they are equal. What the disk has lost is not
- * begun again. */
+/* The child that shares the most first tokens. States of all children count: on a common beginning
+ * they are equal. What the disk has lost is not begun again. */
 static int32_t descend(const weir_prefix *p, int32_t parent, const weir_sequence *sequence,
                        int32_t before, int32_t most, place *best, int32_t *n_same)
 {
@@ -230,7 +232,7 @@ int32_t weir_prefix_reach(const weir_prefix *prefix, const int32_t *tokens, int3
     return prefix_find(prefix, &text, salt, n_tokens, &best).n_rows;
 }
 
-/* ---- keeping ------------------------------------------------------------------------------------------------------------- */
+/* ---- keeping --------------------------------------------------------------------------------- */
 /* A node under `parent`; NONE when all are in use. */
 static int32_t new_node(weir_prefix *p, int32_t parent)
 {
@@ -258,7 +260,8 @@ static void copy_pages(weir_prefix *p, int32_t index, const weir_sequence *seque
     prefix_mark(p, index);
 }
 
-/* The sequence computed what the node has: equal bits, so its own whole page is given up for the node's. */
+/* The sequence computed what the node has: equal bits, so its own whole page is given up for the
+ * node's. */
 static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_t page)
 {
     void **const own = sequence->table.pages + page;
@@ -271,7 +274,8 @@ static void adopt(weir_prefix *p, int32_t index, weir_sequence *sequence, int32_
     prefix_mark(p, index);
 }
 
-/* The node has these tokens, and its page is on disk with no other user, or lost there: the sequence's own, in memory, is better. */
+/* The node has these tokens, and its page is on disk with no other user, or lost there: the
+ * sequence's own, in memory, is better. */
 static bool is_worse(const weir_prefix *p, int32_t index, const weir_sequence *sequence,
                      int32_t page)
 {
@@ -288,7 +292,8 @@ static void use(weir_prefix *p, int32_t index)
     run->n_tried = 0;
 }
 
-/* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is made longer or gets a better page, or a new one. */
+/* The node for tokens [at, at + n) of the sequence under `parent`: one that has them, one that is
+ * made longer or gets a better page, or a new one. */
 static int32_t keep_run(weir_prefix *p, int32_t parent, weir_sequence *sequence, int32_t at,
                         int32_t n)
 {

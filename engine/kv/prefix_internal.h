@@ -1,4 +1,5 @@
-/* engine/kv/prefix_internal.h - the inside of the prefix tree, for the files prefix*.c and cut_texts.c. */
+/* engine/kv/prefix_internal.h - the inside of the prefix tree, for the files prefix*.c and
+ * cut_texts.c. */
 #pragma once
 #include <string.h>
 
@@ -7,7 +8,8 @@
 
 enum { RUN = WEIR_PAGE_TOKENS, NONE = -1, FOREST = 0 };
 
-/* A run of tokens. Node FOREST holds the salts; a salt's node has its text in place of tokens and no pages. */
+/* A run of tokens. Node FOREST holds the salts; a salt's node has its text in place of tokens and
+ * no pages. */
 typedef struct node {
     int32_t  tokens[RUN];
     int32_t  n_tokens; /* 0: a salt */
@@ -54,8 +56,8 @@ struct weir_prefix {
     cut_text          *cut; /* [limits.n_cut] and the memory of their parts behind them */
     char              *cut_memory;
     int64_t            heads;
-    int32_t *
-        tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave the tree */
+    int32_t *tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave
+                      the tree */
     int32_t n_tips;
     int64_t n_used; /* marked nodes */
     int64_t n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
@@ -81,10 +83,12 @@ void prefix_share(weir_prefix *p, weir_sequence *sequence, const place *end);
 void prefix_unname(weir_prefix *p, const char *text);
 /* The run is used, as those above it must be: a sequence has some of its pages. */
 void prefix_mark(weir_prefix *p, int32_t index);
-/* The worst leaf is dropped, so a node is free; `parent` stays, also a salt that loses its last text by that. false: there is no other leaf. */
+/* The worst leaf is dropped, so a node is free; `parent` stays, also a salt that loses its last
+ * text by that. false: there is no other leaf. */
 bool prefix_free_node(weir_prefix *p, int32_t parent);
 
-/* A lent state is now on the node, `offset` tokens into it. Of two after the same tokens the older one stays: they are equal. */
+/* A lent state is now on the node, `offset` tokens into it. Of two after the same tokens the older
+ * one stays: they are equal. */
 void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state);
 /* The slot leaves its node. */
 void prefix_detach(weir_prefix *p, int32_t index);
@@ -135,8 +139,9 @@ static inline int32_t slot_of(const weir_prefix *p, const float *state)
                      (p->state_bytes / (size_t)p->limits.n_snapshots / sizeof(float)));
 }
 
-/* Nobody but the tree, and texts that go as it does, uses its pages; beside cut tables, which use some pages of a block and not others: one page of it. What
- * could be dropped then frees something. */
+/* Nobody but the tree, and texts that go as it does, uses its pages; beside cut tables, which use
+ * some pages of a block and not others: one page of it. What could be dropped then frees
+ * something. */
 static inline bool is_idle(const weir_prefix *p, int32_t index)
 {
     const int64_t heads = weir_kv_store_has_cut(p->store) ? p->heads : 1;

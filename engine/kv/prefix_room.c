@@ -1,11 +1,13 @@
-/* engine/kv/prefix_room.c - what the tree can give up: which of its nodes are used, what goes first, how many pages that frees. */
+/* engine/kv/prefix_room.c - what the tree can give up: which of its nodes are used, what goes
+ * first, how many pages that frees. */
 #include "engine/kv/cut_internal.h"
 #include "engine/kv/cut_texts.h"
 #include "engine/kv/residency.h"
 
 /* ---- which nodes are used ----
- * References end without a word when a sequence lets its pages go, and begin only here: nodes are marked when a sequence takes or gives their
- * pages, and unmarked from the tips up when the count is asked for. What is above a used tip cannot be dropped, used or not. */
+ * References end without a word when a sequence lets its pages go, and begin only here: nodes are
+ * marked when a sequence takes or gives their pages, and unmarked from the tips up when the count
+ * is asked for. What is above a used tip cannot be dropped, used or not. */
 static void add_tip(weir_prefix *p, int32_t index)
 {
     p->nodes[index].tip = p->n_tips;
@@ -43,7 +45,7 @@ static void unmark(weir_prefix *p, int32_t index)
     if (--p->nodes[parent].n_used == 0 && p->nodes[parent].is_used) add_tip(p, parent);
 }
 
-/* ---- dropping ---- */
+/* ---- dropping -------------------------------------------------------------------------------- */
 static void drop_leaf(weir_prefix *p, int32_t index)
 {
     node *const leaf = &p->nodes[index];
@@ -80,7 +82,8 @@ typedef enum leaf_choice {
     LEAF_IN_MEMORY /* past the sinks */
 } leaf_choice;
 
-/* What to lose first: leaves of recurrent models that have no state, which nothing can continue, then the least recently used. */
+/* What to lose first: leaves of recurrent models that have no state, which nothing can continue,
+ * then the least recently used. */
 static int32_t worst_leaf(const weir_prefix *p, leaf_choice which)
 {
     int32_t worst = NONE;
@@ -120,7 +123,8 @@ static void drop_worst(weir_prefix *p, int32_t leaf)
         drop_leaf(p, leaf);
 }
 
-/* A sink is the beginning of a text: where others are missing it is in nobody's way, where sinks are missing all that follows them is. */
+/* A sink is the beginning of a text: where others are missing it is in nobody's way, where sinks
+ * are missing all that follows them is. */
 bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
 {
     for (;;) {
@@ -198,7 +202,8 @@ int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int3
     return n;
 }
 
-/* Ends of texts that are in memory go first; where none is, those on disk are in the way of what is. */
+/* Ends of texts that are in memory go first; where none is, those on disk are in the way of what
+ * is. */
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
 {
     while (weir_kv_store_room(prefix->store) < n_blocks) {
@@ -211,7 +216,7 @@ void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
     }
 }
 
-/* ---- counting ---- */
+/* ---- counting -------------------------------------------------------------------------------- */
 /* Adds the nodes below and at this one that could be dropped; false: this one could not. */
 static bool walk_idle(const weir_prefix *p, int32_t index, weir_kv_pages *n)
 {

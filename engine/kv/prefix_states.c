@@ -1,4 +1,5 @@
-/* engine/kv/prefix_states.c - recurrent states on the tree, in slots: lent, on a node, pinned there. */
+/* engine/kv/prefix_states.c - recurrent states on the tree, in slots: lent, on a node, pinned
+ * there. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,14 +71,15 @@ bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states)
     return prefix_has_states_before(prefix, n_states, 0);
 }
 
-/* ---- pinned ---- */
+/* ---- pinned ---------------------------------------------------------------------------------- */
 static int by_place(const void *a, const void *b)
 {
     const weir_prefix_mark *const left = a, *const right = b;
     return (left->at > right->at) - (left->at < right->at);
 }
 
-/* States of all children count, as they do for weir_prefix_take: one may be on a run of another text, which can be dropped meanwhile. */
+/* States of all children count, as they do for weir_prefix_take: one may be on a run of another
+ * text, which can be dropped meanwhile. */
 int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
                         weir_prefix_mark *marks, int32_t most)
 {

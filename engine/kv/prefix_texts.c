@@ -1,10 +1,11 @@
-/* engine/kv/prefix_texts.c - texts that the tree keeps, as wholes: their names, their tokens, and which of them will be dropped. */
+/* engine/kv/prefix_texts.c - texts that the tree keeps, as wholes: their names, their tokens, and
+ * which of them will be dropped. */
 #include <string.h>
 
 #include "engine/kv/cut_texts.h"
 #include "engine/kv/prefix_internal.h"
 
-/* ---- kept texts --------------------------------------------------------------------------------------------------------- */
+/* ---- kept texts ------------------------------------------------------------------------------ */
 /* Tokens above a node. */
 static int32_t tokens_before(const weir_prefix *p, int32_t index)
 {
@@ -122,8 +123,9 @@ bool weir_prefix_next(const weir_prefix *prefix, weir_prefix_cursor *cursor,
     return true;
 }
 
-/* ---- texts that will be dropped ---------------------------------------------------------------------------------------- */
-/* Tokens that nobody has tried to save and that would go with this leaf, up to `enough`: those of its runs that no other text has. */
+/* ---- texts that will be dropped -------------------------------------------------------------- */
+/* Tokens that nobody has tried to save and that would go with this leaf, up to `enough`: those of
+ * its runs that no other text has. */
 static int32_t loss_of(const weir_prefix *p, int32_t leaf, int32_t enough)
 {
     int32_t n = 0, child = NONE;
@@ -197,8 +199,9 @@ void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tok
     }
 }
 
-/* Runs that another file holds too are taken for lost with it: saving their text finds that file. Nothing is endangered before it was used again: else
- * kept texts, more of them than there may be files, would push out each other's files without end. */
+/* Runs that another file holds too are taken for lost with it: saving their text finds that file.
+ * Nothing is endangered before it was used again: else kept texts, more of them than there may be
+ * files, would push out each other's files without end. */
 void weir_prefix_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
                          const char *salt)
 {

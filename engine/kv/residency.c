@@ -9,7 +9,7 @@
 
 enum { HEADS = 64 }; /* KV heads of a layer, at most */
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 static int64_t blocks_in(const weir_kv_spec *spec, int64_t n_pages)
 {
     const int64_t heads = kv_heads_of(spec);
@@ -34,7 +34,8 @@ static size_t slot_book_bytes(const weir_kv_spec *spec)
                             : 0;
 }
 
-/* What the kernel keeps about address space that was in use once, and the device about its own: 8 bytes for 4096. */
+/* What the kernel keeps about address space that was in use once, and the device about its own: 8
+ * bytes for 4096. */
 static size_t address_bytes(const weir_kv_spec *spec)
 {
     if (kv_heads_of(spec) == 0) return 0;
@@ -154,7 +155,7 @@ void kv_residency_close(weir_kv_store *store)
     (void)pthread_mutex_destroy(&store->lock);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------------ */
+/* ---- asking ---------------------------------------------------------------------------------- */
 int32_t weir_kv_place_of(const weir_kv_store *store, const void *page)
 {
     return store->spill != NULL && page != NULL ? store->blocks[kv_page_number(store, page)]
@@ -215,7 +216,7 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
     return all;
 }
 
-/* ---- moving ------------------------------------------------------------------------------------------------------ */
+/* ---- moving ---------------------------------------------------------------------------------- */
 static bool is_on_host(const weir_kv_store *store, int32_t block)
 {
     return block < blocks_in(&store->spec, store->spec.n_host_pages);
@@ -387,7 +388,7 @@ weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *pag
     return status == WEIR_OK ? weir_ledger_check(store->ledger, error) : status;
 }
 
-/* ---- checking ---------------------------------------------------------------------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 static bool free_ones_are_free(const weir_kv_store *store)
 {
     for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++)

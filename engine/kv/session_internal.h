@@ -1,4 +1,5 @@
-/* engine/kv/session_internal.h - the layout of session files (docs/session-format.md), shared by writer and reader. */
+/* engine/kv/session_internal.h - the layout of session files (docs/session-format.md), shared by
+ * writer and reader. */
 #pragma once
 #include <xxhash.h>
 

@@ -1,4 +1,5 @@
-/* engine/kv/session_layout.c - the header of a session file: numbers to bytes and back, nothing believed on the way. */
+/* engine/kv/session_layout.c - the header of a session file: numbers to bytes and back, nothing
+ * believed on the way. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* engine/kv/session_read.c - a kept text comes in: every section is hashed as it is read, and counts only if the hash is right. */
+/* engine/kv/session_read.c - a kept text comes in: every section is hashed as it is read, and
+ * counts only if the hash is right. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -12,8 +13,8 @@
 #include "engine/base/memory.h"
 #include "engine/kv/session_internal.h"
 
-/* Pieces are read a few MiB at a time and hashed while they are in cache; the kernel is told what comes next, so that the disk works
- * meanwhile. */
+/* Pieces are read a few MiB at a time and hashed while they are in cache; the kernel is told what
+ * comes next, so that the disk works meanwhile. */
 enum { PIECES = 1024, PIECE_BYTES = 2 << 20 };
 
 struct weir_session_reader {
@@ -115,7 +116,7 @@ static weir_status end_section(weir_session_reader *r, session_section_type type
     return WEIR_OK;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 static weir_status open_file(weir_session_reader *r, weir_error *error)
 {
     struct stat st;
@@ -235,7 +236,7 @@ weir_status weir_session_check(const weir_session_reader *reader, const weir_ses
     return WEIR_OK;
 }
 
-/* ---- sections ------------------------------------------------------------------------------------------------------ */
+/* ---- sections -------------------------------------------------------------------------------- */
 static weir_status read_whole(weir_session_reader *r, session_section_type type, void *out,
                               weir_error *error)
 {
@@ -296,7 +297,7 @@ weir_status weir_session_read_states(weir_session_reader *reader, float *const *
     return end_section(reader, SESSION_STATES, error);
 }
 
-/* ---- of a text that a policy watched -------------------------------------------------------------------------------- */
+/* ---- of a text that a policy watched --------------------------------------------------------- */
 static bool are_sizes_ours(const weir_session_reader *r, const weir_kv_spec *spec)
 {
     const weir_session_identity *const id = &r->header.identity;
@@ -374,7 +375,8 @@ weir_status weir_session_read_policy(weir_session_reader *reader, weir_session_c
         return weir_error_set(error, WEIR_EFORMAT, "%s: turns, budget or policy are out of range",
                               reader->path);
     out->past = past;
-    /* The text gets its end where the state began: the state moves by one byte, and the memory has one more. */
+    /* The text gets its end where the state began: the state moves by one byte, and the memory has
+     * one more. */
     memmove(bytes + before + text + 1, bytes + before + text, n - before - text);
     bytes[before + text] = '\0';
     out->policy = bytes + before;
@@ -412,7 +414,7 @@ weir_status weir_session_read_cut_pages(weir_session_reader *reader, void *const
     return end_section(reader, SESSION_PAGES, error);
 }
 
-/* ---- pages of all rows ------------------------------------------------------------------------------------------------ */
+/* ---- pages of all rows ----------------------------------------------------------------------- */
 weir_status weir_session_read_blocks(weir_session_reader *reader, void *const *pages,
                                      int64_t page_stride, const weir_kv_spec *spec, int64_t first,
                                      int64_t end, weir_error *error)

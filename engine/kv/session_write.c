@@ -1,4 +1,5 @@
-/* engine/kv/session_write.c - a kept text goes out: sections in order, hashed as they are written, the header last. */
+/* engine/kv/session_write.c - a kept text goes out: sections in order, hashed as they are written,
+ * the header last. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,8 @@ typedef struct writer {
     struct iovec  pieces[PIECES]; /* [n_pieces], not written yet */
     int           n_pieces;
     void         *memory; /* owned, of the copies */
-    char *
-        copies; /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces; NULL: they are written from where they are */
+    char *copies; /* [COPIES, copy_bytes] of pages that may move, n_copies of them among the pieces;
+                     NULL: they are written from where they are */
     size_t      copy_bytes;
     int         n_copies;
     weir_error *error;

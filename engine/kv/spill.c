@@ -38,7 +38,7 @@ struct weir_spill {
     atomic_llong    written, read, write_errors, read_errors;
 };
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 static size_t words_of(int64_t n_blocks) { return ((size_t)n_blocks + 63) / 64; }
 
 size_t weir_spill_book_bytes(int64_t n_blocks, int64_t n_parts)
@@ -197,7 +197,7 @@ void weir_spill_set_io(weir_spill *spill, const weir_spill_io *io)
     spill->io = io != NULL ? *io : system_io;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 static bool is_used(const weir_spill *s, int64_t block)
 {
     return (s->used[block / 64] >> (block % 64) & 1) != 0;
@@ -258,7 +258,7 @@ void weir_spill_give(weir_spill *spill, int32_t block)
 
 int64_t weir_spill_free_blocks(const weir_spill *spill) { return spill->n_free; }
 
-/* ---- bytes ------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 static off_t offset_of(const weir_spill *s, int32_t block, int64_t part, size_t at)
 {
     return (off_t)(s->part_start[part] + (size_t)(block - s->n_host_blocks) * s->part_bytes[part] +

@@ -1,13 +1,19 @@
-/* engine/kv/spill.h - where KV pages lie that the memory near the kernels has no room for: below a device first memory of the host, page-locked so that copies
- * run at the bus's speed, then a file; below the host the file alone. The file has no name: nothing is left of it when the process ends, however it ends.
+/* engine/kv/spill.h - where KV pages lie that the memory near the kernels has no room for: below a
+ * device first memory of the host, page-locked so that copies run at the bus's speed, then a file;
+ * below the host the file alone. The file has no name: nothing is left of it when the process ends,
+ * however it ends.
  *
- *   part 0 [n_blocks, part_bytes[0]], part 1 [n_blocks, part_bytes[1]], ...   a block is 64 tokens, a part one layer of all KV heads
- * in memory for blocks [0, n_host_blocks), in the file for the others. So the blocks of a text that follow each other are one run in each part, as attention
- * reads them. A block that is given back is used again: the file never grows past its blocks, and is cut to nothing when the last one goes. What went to
- * memory stays there, and what went to the file: attention reads both in every step, so neither is the better place for older blocks.
- * Where the file system takes O_DIRECT no page cache is used; elsewhere what was written or read is dropped from it. Buffers, part sizes and offsets
- * are multiples of 4096. With a device, bytes that come from or go to it may be anywhere; from and to the file they take a way over a buffer here.
- * take and give: engine thread. write and read: any thread, of different blocks or after each other. */
+ *   part 0 [n_blocks, part_bytes[0]], part 1 [n_blocks, part_bytes[1]], ...   a block is 64 tokens,
+ * a part one layer of all KV heads in memory for blocks [0, n_host_blocks), in the file for the
+ * others. So the blocks of a text that follow each other are one run in each part, as attention
+ * reads them. A block that is given back is used again: the file never grows past its blocks, and
+ * is cut to nothing when the last one goes. What went to memory stays there, and what went to the
+ * file: attention reads both in every step, so neither is the better place for older blocks. Where
+ * the file system takes O_DIRECT no page cache is used; elsewhere what was written or read is
+ * dropped from it. Buffers, part sizes and offsets are multiples of 4096. With a device, bytes that
+ * come from or go to it may be anywhere; from and to the file they take a way over a buffer here.
+ * take and give: engine thread. write and read: any thread, of different blocks or after each
+ * other. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,8 +51,8 @@ WEIR_MUST_CHECK weir_status weir_spill_open(weir_spill **out, const weir_spill_l
 void                        weir_spill_close(weir_spill *spill); /* NULL-safe */
 void weir_spill_set_io(weir_spill *spill, const weir_spill_io *io); /* NULL: the system's */
 
-/* A free block, in memory while there is one, then in the file, charged to memory.disk; EFULL. Blocks taken one after the other follow each other where they
- * can. */
+/* A free block, in memory while there is one, then in the file, charged to memory.disk; EFULL.
+ * Blocks taken one after the other follow each other where they can. */
 WEIR_MUST_CHECK weir_status weir_spill_take(weir_spill *spill, int32_t *block, weir_error *error);
 void                        weir_spill_give(weir_spill *spill, int32_t block);
 int64_t                     weir_spill_free_blocks(const weir_spill *spill);
@@ -55,10 +61,12 @@ int64_t                     weir_spill_free_blocks(const weir_spill *spill);
 WEIR_MUST_CHECK weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part,
                                              const struct iovec *pieces, int n_pieces,
                                              weir_error *error);
-/* `n` bytes of a part from `at` on, counted from the beginning of `block`: may go on into the blocks that follow. */
+/* `n` bytes of a part from `at` on, counted from the beginning of `block`: may go on into the
+ * blocks that follow. */
 WEIR_MUST_CHECK weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part,
                                             size_t at, void *bytes, size_t n, weir_error *error);
-/* The same beside the kernels of a device (offload/device.h): into memory that none of those reads or writes which have not ended. */
+/* The same beside the kernels of a device (offload/device.h): into memory that none of those reads
+ * or writes which have not ended. */
 WEIR_MUST_CHECK weir_status weir_spill_read_beside(weir_spill *spill, int32_t block, int64_t part,
                                                    size_t at, void *bytes, size_t n,
                                                    weir_error *error);

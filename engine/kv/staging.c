@@ -10,15 +10,17 @@ enum {
     BUFFERS =
         4, /* of the ring: one is read by attention, one is being filled, the others are ahead */
     SPLIT_BLOCKS = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS,
-    /* At least, where the window is that long: short reads do not reach the disk's speed, and short copies not the bus's: 64 KiB of H100 memory pass in the
-     * microseconds that one takes to begin. */
+    /* At least, where the window is that long: short reads do not reach the disk's speed, and short
+     * copies not the bus's: 64 KiB of H100 memory pass in the microseconds that one takes to
+     * begin. */
     BUFFER_BYTES = 1 << 20,
     DEVICE_BUFFER_BYTES = 8 << 20,
 };
 
 _Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_MARKS, "each buffer has a mark of its own");
 
-/* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) hold what its rows see of them, n_cold of which are cold. */
+/* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) hold what its rows
+ * see of them, n_cold of which are cold. */
 typedef struct range {
     int32_t first_split, end_split, first, end, n_cold;
     bool    is_last;
@@ -42,8 +44,8 @@ struct weir_kv_staging {
     sizes        sizes;
     weir_device *device; /* NULL: the host */
     void        *memory; /* owns the arrays */
-    char        *near,
-        *buffers; /* buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in `near`, which is owned */
+    char *near, *buffers; /* buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in
+                             `near`, which is owned */
     void        **table; /* [KV heads, stride] of the range that is taken */
     weir_kv_view *views; /* [max_views] */
     int32_t      *windows; /* [n_layers] */
@@ -60,12 +62,12 @@ struct weir_kv_staging {
     pthread_mutex_t lock;
     pthread_cond_t  changed;
     int64_t         filled, emptied; /* (lock) buffers since the step began */
-    bool            is_reading, is_stopped,
-        is_closing; /* (lock) is_reading: the step's reads are not done; is_stopped: they are not wanted any more */
+    bool is_reading, is_stopped, is_closing; /* (lock) is_reading: the step's reads are not done;
+                                                is_stopped: they are not wanted any more */
     weir_error error; /* (lock) the first of the step */
 };
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 static int64_t blocks_of(int64_t rows) { return (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS; }
 
 static sizes measure(const weir_kv_spec *spec, int32_t segments)
@@ -174,7 +176,7 @@ void weir_kv_staging_close(weir_kv_staging *staging)
     weir_ledger_free(staging->ledger, staging, WEIR_ACCOUNT_ACTIVATIONS, sizeof *staging);
 }
 
-/* ---- the order of reading, the same for both threads -------------------------------------------------------------- */
+/* ---- the order of reading, the same for both threads ----------------------------------------- */
 /* Block `block` of a segment, by the page of its first layer and head. */
 static bool is_cold(const weir_kv_staging *s, const weir_kv_view *view, int64_t block)
 {
@@ -220,7 +222,7 @@ static range range_from(const weir_kv_staging *s, int64_t layer, const weir_kv_v
     return r;
 }
 
-/* ---- the reading thread -------------------------------------------------------------------------------------------- */
+/* ---- the reading thread ---------------------------------------------------------------------- */
 /* Blocks that follow each other in the file are one read. */
 static void fill(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, const range *r,
                  char *buffer, bool *bad)
@@ -316,7 +318,7 @@ static void *read_ahead(void *user)
     return NULL;
 }
 
-/* ---- the engine thread --------------------------------------------------------------------------------------------- */
+/* ---- the engine thread ----------------------------------------------------------------------- */
 weir_kv_view *weir_kv_staging_views(const weir_kv_staging *s) { return s->views; }
 
 bool weir_kv_staging_begin(weir_kv_staging *s, weir_kv_store *store, int32_t n_views)

@@ -1,13 +1,17 @@
-/* engine/kv/staging.h - cold blocks on their way to attention, which reads them once or twice per layer and step and keeps none.
+/* engine/kv/staging.h - cold blocks on their way to attention, which reads them once or twice per
+ * layer and step and keeps none.
  *
- * A segment (the rows of one sequence in a step) that sees cold blocks comes to attention in ranges of splits, each with as many such blocks as
- * a buffer holds. What a step will read is known when it begins: layers, in each of them such segments, in each of those ranges, all
- * ascending; where what attention gave to rows is to be found, those segments come once more before the next layer. A thread walks this order ahead of
- * the engine thread and fills a ring of buffers, so that the disk, or a device's bus, works while the step computes. With a device the ring is its memory, and
+ * A segment (the rows of one sequence in a step) that sees cold blocks comes to attention in ranges
+ * of splits, each with as many such blocks as a buffer holds. What a step will read is known when
+ * it begins: layers, in each of them such segments, in each of those ranges, all ascending; where
+ * what attention gave to rows is to be found, those segments come once more before the next layer.
+ * A thread walks this order ahead of the engine thread and fills a ring of buffers, so that the
+ * disk, or a device's bus, works while the step computes. With a device the ring is its memory, and
  * a buffer is filled again when the launches that read it have ended.
  *
- * A block that cannot be read is zeros to attention: the rows of other sequences have their bits, and the segment is told of as failed.
- * Nothing moves between tiers while a step runs. All but the ring belongs to the engine thread. Allocates nothing after opening. */
+ * A block that cannot be read is zeros to attention: the rows of other sequences have their bits,
+ * and the segment is told of as failed. Nothing moves between tiers while a step runs. All but the
+ * ring belongs to the engine thread. Allocates nothing after opening. */
 #pragma once
 #include "engine/kv/residency.h"
 
@@ -43,7 +47,8 @@ typedef struct weir_kv_view {
 
 /* [limits.segments] where the caller puts those of the next step. */
 weir_kv_view *weir_kv_staging_views(const weir_kv_staging *staging);
-/* Begins a step over the first n_views of them. False: all blocks are in memory, and there is nothing to end. */
+/* Begins a step over the first n_views of them. False: all blocks are in memory, and there is
+ * nothing to end. */
 bool weir_kv_staging_begin(weir_kv_staging *staging, weir_kv_store *store, int32_t n_views);
 /* Ends it, wherever it stopped. */
 void weir_kv_staging_end(weir_kv_staging *staging);
@@ -51,8 +56,8 @@ void weir_kv_staging_end(weir_kv_staging *staging);
 /* Does the segment come in ranges in this layer? */
 bool weir_kv_staging_is_cold(const weir_kv_staging *staging, int64_t layer, int32_t segment);
 typedef struct weir_kv_range_pages {
-    void *const *
-        pages; /* [KV heads, stride] of the layer: those of the range's positions can be read until it is given back */
+    void *const *pages; /* [KV heads, stride] of the layer: those of the range's positions can be
+                           read until it is given back */
     int64_t stride;
     int32_t first_split, end_split;
     bool    is_last;
@@ -61,7 +66,8 @@ typedef struct weir_kv_range_pages {
 void weir_kv_staging_take(weir_kv_staging *staging, int64_t layer, int32_t segment,
                           weir_kv_range_pages *range);
 void weir_kv_staging_give(weir_kv_staging *staging);
-/* Some of its blocks could not be read in the step that ended last; those are lost (residency.h). `why`: a text, until the next step. */
+/* Some of its blocks could not be read in the step that ended last; those are lost (residency.h).
+ * `why`: a text, until the next step. */
 bool weir_kv_staging_failed(const weir_kv_staging *staging, int32_t segment, const char **why);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* engine/kv/store.c - sizes, and the pool: its pages by kind, taking them and giving them back. Tables are in table.c. */
+/* engine/kv/store.c - sizes, and the pool: its pages by kind, taking them and giving them back.
+ * Tables are in table.c. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +7,7 @@
 #include "engine/base/checked.h"
 #include "engine/kv/store_internal.h"
 
-/* ---- sizes --------------------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer)
 {
     return (size_t)weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, spec->key_dim,
@@ -113,7 +114,7 @@ weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t 
 
 size_t weir_kv_book_bytes(void) { return 2 * sizeof(int32_t) + sizeof(uint16_t) + sizeof(bool); }
 
-/* ---- the pool -------------------------------------------------------------------------------------------------------- */
+/* ---- the pool -------------------------------------------------------------------------------- */
 /* Sorts the layers' pages into kinds, with the number of each. */
 static weir_status find_kinds(weir_kv_store *store, weir_error *error)
 {

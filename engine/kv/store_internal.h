@@ -1,5 +1,5 @@
-/* engine/kv/store_internal.h - the inside of the store, shared by pages (store.c), tables (table.c), where pages are (residency.c) and
- * eviction (evict.c). */
+/* engine/kv/store_internal.h - the inside of the store, shared by pages (store.c), tables
+ * (table.c), where pages are (residency.c) and eviction (evict.c). */
 #pragma once
 #include <pthread.h>
 
@@ -15,15 +15,15 @@ typedef struct page_kind {
     int32_t first, n, n_free; /* the free ones are at store->free[first .. first + n_free) */
     int32_t per_block; /* of a block */
     int32_t most, n_resident; /* that may be in memory, and that are held there */
-    void **
-        free_slots; /* [most - n_resident] of a device's memory, of `bytes` each; NULL: pages are where their addresses say */
+    void **free_slots; /* [most - n_resident] of a device's memory, of `bytes` each; NULL: pages are
+                          where their addresses say */
 } page_kind;
 
 struct weir_kv_store {
     weir_kv_spec spec;
     weir_ledger *ledger;
-    char *
-        memory; /* of all kinds, one after the other; with a tier below address space, of which n_resident pages are backed */
+    char *memory; /* of all kinds, one after the other; with a tier below address space, of which
+                     n_resident pages are backed */
     size_t     bytes;
     page_kind  kinds[KINDS + 1]; /* [n_kinds], in the order of the layers, the sinks last */
     page_kind *sinks; /* NULL: there are none */
@@ -36,11 +36,12 @@ struct weir_kv_store {
     int64_t    n_free, n_resident; /* n_resident: held, and in memory */
     int64_t    n_cut; /* tables */
 
-    /* ---- with a tier below: residency.c. `lock` guards where pages are against threads that copy them; only the engine thread moves them. */
+    /* ---- with a tier below: residency.c. `lock` guards where pages are against threads that copy
+     * them; only the engine thread moves them. */
     weir_spill *spill; /* NULL: there is none */
     void       *cold_books; /* of the arrays below; on the ledger */
-    int32_t *
-        blocks; /* [n_pages] block of the spill that holds the page, NO_BLOCK: it is free or in memory */
+    int32_t *blocks; /* [n_pages] block of the spill that holds the page, NO_BLOCK: it is free or in
+                        memory */
     int32_t          *alive; /* [blocks of the spill] pages that are held */
     bool             *lost; /* [blocks of the spill] could not be read */
     int64_t           n_on_host; /* pages in blocks of the host */
@@ -68,8 +69,8 @@ size_t
 kv_open_bytes(const weir_kv_spec *spec,
               int64_t layer); /* of one head; the open page is a sink or not: room for either */
 
-/* Pages that something is about to take, and whether they are free and memory has room for them. All sequences take pages of all heads together, but other
- * holders and cut tables need not. */
+/* Pages that something is about to take, and whether they are free and memory has room for them.
+ * All sequences take pages of all heads together, but other holders and cut tables need not. */
 typedef struct kv_wanted {
     int64_t n[KINDS + 1]; /* of each kind */
 } kv_wanted;
@@ -98,9 +99,11 @@ void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void
 /* What the table holds is a cut table's from now on. */
 void kv_table_cut(weir_kv_table *table, weir_kv_store *store);
 
-/* A page that is taken or comes back is in memory from now on; false: its memory is zero. Its kind has room. */
+/* A page that is taken or comes back is in memory from now on; false: its memory is zero. Its kind
+ * has room. */
 bool kv_enter(weir_kv_store *store, page_kind *kind, void *page);
-/* Nobody holds it any more, and there is no tier below, or it gives back its memory, or its part of a place below. */
+/* Nobody holds it any more, and there is no tier below, or it gives back its memory, or its part of
+ * a place below. */
 void       kv_leave(weir_kv_store *store, void *page);
 page_kind *kv_kind_at(const weir_kv_store *store, const void *page);
 

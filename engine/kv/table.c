@@ -102,8 +102,9 @@ void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t pag
     if (page >= table->n_pages) table->n_pages = page + 1;
 }
 
-/* ---- growing --------------------------------------------------------------------------------------------------------- */
-/* Rows will be written into it: a page that is not there, or the first one if others hold it, too. */
+/* ---- growing --------------------------------------------------------------------------------- */
+/* Rows will be written into it: a page that is not there, or the first one if others hold it,
+ * too. */
 static bool needs_page(const weir_kv_store *store, const void *page, bool is_first)
 {
     return page == NULL || (is_first && weir_kv_page_refs(store, page) > 1);
@@ -190,7 +191,7 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new)
         table->head_rows[h] += (int32_t)n_new;
 }
 
-/* ---- shrinking and sharing ------------------------------------------------------------------------------------------- */
+/* ---- shrinking and sharing ------------------------------------------------------------------- */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
     WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_cut));

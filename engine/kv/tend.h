@@ -12,8 +12,8 @@ typedef struct weir_tend_room {
     bool (*make)(void *user, const weir_sequence *sequence, weir_kv_pages pages);
     void *user;
 } weir_tend_room;
-/* Drops the rows that have to go after a committed step. EFULL: shared pages cannot be copied; EIO: pages cannot be read from the disk: the rows are
- * then as they were, or as weir_kv_evict says. */
+/* Drops the rows that have to go after a committed step. EFULL: shared pages cannot be copied; EIO:
+ * pages cannot be read from the disk: the rows are then as they were, or as weir_kv_evict says. */
 WEIR_MUST_CHECK weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor,
                                       const weir_tend_room *room, weir_error *error);
 

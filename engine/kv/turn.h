@@ -1,4 +1,5 @@
-/* engine/kv/turn.h - rotated rows moved to other positions, for policies with positions inside the cache. */
+/* engine/kv/turn.h - rotated rows moved to other positions, for policies with positions inside the
+ * cache. */
 #pragma once
 #include "engine/kv/policy.h"
 
@@ -6,8 +7,9 @@
 extern "C" {
 #endif
 
-/* rows [n, key_dim], in place: row i is turned by distances[i] positions (negative: back). Angles and products in double, one rounding. A key turned
- * again and again drifts: keep the original of one that moves often. Rotation keeps RoPE's magnitude. */
+/* rows [n, key_dim], in place: row i is turned by distances[i] positions (negative: back). Angles
+ * and products in double, one rounding. A key turned again and again drifts: keep the original of
+ * one that moves often. Rotation keeps RoPE's magnitude. */
 void weir_rows_turn(float *rows, int64_t n, const int64_t *distances,
                     const weir_policy_shape *shape);
 

@@ -1,7 +1,9 @@
-/* engine/model/arch.h - architectures as data: configs/arch/NAME.toml, embedded in the binary, more from --arch-dir.
+/* engine/model/arch.h - architectures as data: configs/arch/NAME.toml, embedded in the binary, more
+ * from --arch-dir.
  *
- * An arch file says how to recognise a checkpoint, where its numbers are, which blocks its layers are made of and what its tensors are
- * called. docs/guides/adding-an-architecture.md has the grammar. */
+ * An arch file says how to recognise a checkpoint, where its numbers are, which blocks its layers
+ * are made of and what its tensors are called. docs/guides/adding-an-architecture.md has the
+ * grammar. */
 #pragma once
 #include "engine/config/toml.h"
 #include "engine/formats/tensor_directory.h"
@@ -29,14 +31,14 @@ typedef struct weir_arch {
 
 typedef struct weir_arch_set weir_arch_set;
 
-/* The embedded files, then every *.toml of `folder` (may be NULL); a later file of the same name wins. Files with a base are joined with it
- * (weir_toml_join) once all are read. */
+/* The embedded files, then every *.toml of `folder` (may be NULL); a later file of the same name
+ * wins. Files with a base are joined with it (weir_toml_join) once all are read. */
 WEIR_MUST_CHECK weir_status weir_arch_set_open(weir_arch_set **out, const char *folder,
                                                weir_error *error);
 void                        weir_arch_set_close(weir_arch_set *set);
 
-/* The architecture of a checkpoint (GGUF general.architecture, config.json model_type). EUNSUPPORTED names it and those that are known,
- * or the setting that an arch file refuses. */
+/* The architecture of a checkpoint (GGUF general.architecture, config.json model_type).
+ * EUNSUPPORTED names it and those that are known, or the setting that an arch file refuses. */
 WEIR_MUST_CHECK weir_status weir_arch_match(const weir_arch **out, const weir_arch_set *set,
                                             const weir_tensor_directory *directory,
                                             weir_error                  *error);

@@ -1,6 +1,7 @@
-/* engine/model/arch_check.c - the grammar of arch files (docs/guides/adding-an-architecture.md): every table, key, type and reference is
- * checked when the file is read, for both containers, so that the code that reads them meets no surprise. A key that is not known is an
- * error: a misspelt option would be a model computed wrongly. */
+/* engine/model/arch_check.c - the grammar of arch files (docs/guides/adding-an-architecture.md):
+ * every table, key, type and reference is checked when the file is read, for both containers, so
+ * that the code that reads them meets no surprise. A key that is not known is an error: a misspelt
+ * option would be a model computed wrongly. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 #include "engine/formats/printable.h"
 #include "engine/model/arch_internal.h"
 
-/* Names of a list are tried in turn for every tensor, so there are few; a pattern may spell all layers. */
+/* Names of a list are tried in turn for every tensor, so there are few; a pattern may spell all
+ * layers. */
 enum { MAX_NAMES = 64, MAX_PATTERN = 1024, TEXT_LENGTH = 256 };
 
 typedef struct checker {
@@ -252,7 +254,7 @@ static weir_status check_members(const checker *c, const weir_toml_node *table, 
     return WEIR_OK;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------ */
+/* ---- tables ---------------------------------------------------------------------------------- */
 static const char *const tables[] = { "arch", "shape",  "rope",   "layers", "block",
                                       "ffn",  "tensor", "refuse", NULL };
 
@@ -356,7 +358,7 @@ static weir_status check_shape(const checker *c)
     return WEIR_OK;
 }
 
-/* ---- layers and blocks ------------------------------------------------------------------------------------------------ */
+/* ---- layers and blocks ----------------------------------------------------------------------- */
 static const char *key_at(const void *table, size_t index)
 {
     const char *key = NULL;
@@ -476,7 +478,7 @@ static weir_status check_blocks(const checker *c)
     return WEIR_OK;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------------ */
+/* ---- tensors --------------------------------------------------------------------------------- */
 /* What the model itself binds (bind.c), besides the slots of its blocks. */
 static const char *const model_slots[] = {
     "embed", "norm", "output", "rope.factors", "layer.mixer_norm", "layer.ffn_norm"
@@ -543,7 +545,7 @@ static weir_status check_tensors(const checker *c)
     return WEIR_OK;
 }
 
-/* ---- [[refuse]] ---------------------------------------------------------------------------------------------------------- */
+/* ---- [[refuse]] ------------------------------------------------------------------------------ */
 static weir_status check_refuse(const checker *c)
 {
     const weir_toml_node *const list = weir_toml_get(c->arch->root, "refuse");

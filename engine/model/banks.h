@@ -1,6 +1,8 @@
-/* engine/model/banks.h - what layers with memory of fixed size (docs/models/coda.md) have of texts, and what became of the rows that left their rings.
+/* engine/model/banks.h - what layers with memory of fixed size (docs/models/coda.md) have of texts,
+ * and what became of the rows that left their rings.
  *
- * All numbers are sums over such layers of a model, and over the texts that are counted together. */
+ * All numbers are sums over such layers of a model, and over the texts that are counted
+ * together. */
 #pragma once
 #include <stdint.h>
 
@@ -14,7 +16,8 @@ typedef enum weir_banks_count {
     WEIR_BANKS_EXACT_HITS, /* like a row that is there */
     WEIR_BANKS_EXACT_INSERTS, /* new: kept as they came, some in the place of an older one */
     WEIR_BANKS_EXACT_OVERWRITES, /* inserts, and hits that replaced what they hit */
-    WEIR_BANKS_SUMMARY_UPDATES, /* blends into prototypes: of one row of an answer, of one or more of a block of a prompt */
+    WEIR_BANKS_SUMMARY_UPDATES, /* blends into prototypes: of one row of an answer, of one or more
+                                   of a block of a prompt */
     WEIR_BANKS_SUMMARY_FOUNDED, /* of these, the first of a prototype */
     WEIR_BANKS_EXACT_FRUSTRATED, /* new rows of a block that found no slot */
     WEIR_BANKS_SUMMARY_FRUSTRATED, /* times that all open prototypes were in use */
@@ -38,12 +41,14 @@ typedef struct weir_banks {
 const char *weir_banks_count_name(weir_banks_count count); /* "exact_hits" */
 const char *weir_banks_count_help(weir_banks_count count); /* a sentence */
 
-/* Rows that are in memory as they came, in the mean of the layers, and those that are not: blended into prototypes, or lost. */
+/* Rows that are in memory as they came, in the mean of the layers, and those that are not: blended
+ * into prototypes, or lost. */
 int64_t weir_banks_live(const weir_banks *banks);
 int64_t weir_banks_evicted(const weir_banks *banks);
 
 void weir_banks_add(weir_banks *sum, const weir_banks *banks);
-/* What was counted since `before`, which is of the same text; nothing if the text has begun anew. */
+/* What was counted since `before`, which is of the same text; nothing if the text has begun
+ * anew. */
 void weir_banks_add_counts_since(weir_banks *sum, const weir_banks *banks,
                                  const weir_banks *before);
 

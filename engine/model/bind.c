@@ -1,5 +1,5 @@
-/* engine/model/bind.c - tensors of a file into the slots of an architecture's blocks: names, shapes and types are checked here, and
- * every problem of a file is reported in one message. */
+/* engine/model/bind.c - tensors of a file into the slots of an architecture's blocks: names, shapes
+ * and types are checked here, and every problem of a file is reported in one message. */
 #include <ctype.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -86,7 +86,8 @@ static void mark_used(binder *b, const weir_tensor *tensor)
         true;
 }
 
-/* Under the names of this container, the adapter's before the checkpoint's; the adapter may also have names of its own. */
+/* Under the names of this container, the adapter's before the checkpoint's; the adapter may also
+ * have names of its own. */
 static const weir_tensor *find_tensor(binder *b, const weir_toml_node *entry, int64_t layer,
                                       const char **wanted)
 {
@@ -194,8 +195,9 @@ static void report_missing(binder *b, const wanted *w, const char *name)
     problem(b, "tensor %s is missing (slot \"%s\" of %s)", full, w->slot, file);
 }
 
-/* Finds and checks one tensor; NULL when it is absent or wrong (both reported), or when the block can do without it. What a block needs
- * must be there whatever the arch file says: `optional = true` only speaks of slots that may stay empty. */
+/* Finds and checks one tensor; NULL when it is absent or wrong (both reported), or when the block
+ * can do without it. What a block needs must be there whatever the arch file says: `optional =
+ * true` only speaks of slots that may stay empty. */
 static const weir_tensor *take(binder *b, const wanted *w, transform *change)
 {
     const weir_toml_node *const entry = weir_toml_get(b->table, w->slot);
@@ -278,7 +280,8 @@ static void bind_layer(binder *b, int64_t index)
     bind_block(b, l->ffn, &l->options, index, l->ffn_weights);
 }
 
-/* The embedding decides the vocabulary: its rows are read from the file, a tied output is packed besides. */
+/* The embedding decides the vocabulary: its rows are read from the file, a tied output is packed
+ * besides. */
 static void bind_embedding(binder *b)
 {
     const weir_toml_node *const entry = weir_toml_get(b->table, "embed");

@@ -1,4 +1,5 @@
-/* engine/model/block.h - what a block is: the pieces that arch files combine. Blocks know shapes and options, never architectures. */
+/* engine/model/block.h - what a block is: the pieces that arch files combine. Blocks know shapes
+ * and options, never architectures. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,8 +22,8 @@ typedef struct weir_block_options {
     bool tiled_heads; /* V head p reads K head p % Hk (GGUF order), else p / (Hv / Hk)     */
     weir_rope_pairing rope;
     weir_coda_options coda;
-    weir_kv_format
-        state_format; /* of memory that holds keys and values; WEIR_KV_FORMAT_COUNT: kv.format has two */
+    weir_kv_format    state_format; /* of memory that holds keys and values; WEIR_KV_FORMAT_COUNT:
+                                       kv.format has two */
 } weir_block_options;
 
 typedef enum weir_slot_kind {
@@ -32,8 +33,8 @@ typedef enum weir_slot_kind {
 
 typedef int64_t (*weir_extent)(const weir_shape *shape, const weir_block_options *options);
 
-/* A place for a tensor. Absent optional slots stay NULL, all others are bound or the checkpoint is refused, whatever the arch file says.
- * Shapes are compared without dimensions of 1. */
+/* A place for a tensor. Absent optional slots stay NULL, all others are bound or the checkpoint is
+ * refused, whatever the arch file says. Shapes are compared without dimensions of 1. */
 typedef struct weir_slot {
     const char    *name; /* as in [tensor] of arch files */
     weir_slot_kind kind;
@@ -42,8 +43,8 @@ typedef struct weir_slot {
     bool           optional;
     bool (*wanted)(const weir_block_options *options); /* NULL: always */
     double (*initial)(
-        const weir_block_options *
-            options); /* of an optional vector: what its elements are when it is absent; NULL: it stays NULL */
+        const weir_block_options *options); /* of an optional vector: what its elements are when it
+                                               is absent; NULL: it stays NULL */
 } weir_slot;
 
 /* RoPE as the checkpoint's scaling left it. */
@@ -52,12 +53,13 @@ typedef struct weir_rope_table {
     float        magnitude; /* on cos and sin   */
 } weir_rope_table;
 
-/* Where attention finds pages that are not in memory. A segment that has some comes in ranges of splits, from position 0 upwards: layers of the
- * model, in each of them its segments, and then once more those of which K is read again (weir_attention_watch_rereads), all ascending. Each range is
+/* Where attention finds pages that are not in memory. A segment that has some comes in ranges of
+ * splits, from position 0 upwards: layers of the model, in each of them its segments, and then once
+ * more those of which K is read again (weir_attention_watch_rereads), all ascending. Each range is
  * given back before the next is taken. */
 typedef struct weir_kv_range {
-    void *const *
-        pages; /* [KV heads, page_stride] of this layer; those of the range's positions can be read */
+    void *const *pages; /* [KV heads, page_stride] of this layer; those of the range's positions can
+                           be read */
     int64_t page_stride;
     int32_t first_split, end_split;
     bool    is_last;
@@ -69,15 +71,17 @@ typedef struct weir_kv_source {
     void *user;
 } weir_kv_source;
 
-/* Where attention leaves what whoever chooses among a sequence's rows has to see of them. NULL: not wanted. Layers with a sliding window are not seen. */
+/* Where attention leaves what whoever chooses among a sequence's rows has to see of them. NULL: not
+ * wanted. Layers with a sliding window are not seen. */
 typedef struct weir_attention_watch {
-    float *
-        logits; /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last` of one query */
+    float *logits; /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last`
+                      of one query */
     float  *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
     int64_t stride;
-    float *
-        plain; /* [rows of the segment, n_heads, head_dim] queries before rotation, after their norm */
-    /* Called for each layer, in order. queries: [rows of the segment, n_heads, head_dim], rotated. */
+    float  *plain; /* [rows of the segment, n_heads, head_dim] queries before rotation, after their
+                      norm */
+    /* Called for each layer, in order. queries: [rows of the segment, n_heads, head_dim],
+     * rotated. */
     void (*seen)(void *user, int64_t kv_layer, const float *queries, int64_t row_stride,
                  int64_t head_stride);
     void *user;
@@ -94,8 +98,8 @@ static inline bool weir_attention_watch_rereads(const weir_attention_watch *watc
     return weir_attention_watch_wants_mass(watch) && !(wants_last && watch->logits != NULL);
 }
 
-/* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make the copies after each; a step without
- * snapshots is one round. */
+/* Rows of the segments up to the next snapshot. Recurrent mixers walk the rounds in order and make
+ * the copies after each; a step without snapshots is one round. */
 typedef struct weir_state_copy {
     float       *dst;
     const float *src;
@@ -107,14 +111,14 @@ typedef struct weir_recurrent_round {
     int32_t                       n_copies;
 } weir_recurrent_round;
 
-/* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's memory. */
+/* What a block sees of one step: all rows of the batch, and this layer's part of each sequence's
+ * memory. */
 typedef struct weir_step {
     weir_stream   *stream;
     const int32_t *positions; /* [n_rows] */
     const weir_kv_segment
         *kv; /* [n_kv], this layer's pages: heads of one length in a sequence are one segment */
-    const int32_t
-        *kv_owner; /* [n_kv] the sequence, ascending                                           */
+    const int32_t              *kv_owner; /* [n_kv] the sequence, ascending */
     const weir_recurrent_round *rounds; /* [n_rounds], this layer's state        */
     const bool                 *is_prompt; /* [n_segments] weir_batch_segment.is_prompt */
     weir_rope_table             rope;
@@ -129,13 +133,11 @@ typedef struct weir_step {
                     *source; /* NULL: all pages are in memory, and the two below are not there */
     weir_kv_segment *warm; /* [n_kv] room for those that come whole                       */
     float           *carry; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
-    const weir_attention_watch *const
-          *watches; /* [n_segments], NULL: not watched; NULL: none is                */
+    const weir_attention_watch *const *watches; /* [n_segments], NULL: not watched; NULL: none is */
     float *lse; /* [n_rows, n_heads] of attention that is watched                  */
-    weir_attention_mass_segment
-        *mass; /* [n_kv] room for its segments                                    */
-    float *
-        shown_queries; /* [n_rows, a row of queries] where the host sees them; NULL: it reads them as they are */
+    weir_attention_mass_segment *mass; /* [n_kv] room for its segments */
+    float *shown_queries; /* [n_rows, a row of queries] where the host sees them; NULL: it reads
+                             them as they are */
 } weir_step;
 
 typedef struct weir_block {
@@ -156,12 +158,14 @@ typedef struct weir_block {
     /* What follows may be NULL. */
     const char *(*reject)(const weir_shape         *shape,
                           const weir_block_options *options); /* NULL or why not, a static text */
-    /* A prompt's rows are computed in blocks that end at multiples of this; cuts in between would change results. NULL: 1 */
+    /* A prompt's rows are computed in blocks that end at multiples of this; cuts in between would
+     * change results. NULL: 1 */
     int64_t (*block_rows)(const weir_block_options *options);
     /* Can this state, read from a file, be one that a text of so many tokens leaves? */
     bool (*is_state)(const weir_shape *shape, const weir_block_options *options, const void *state,
                      int64_t n_tokens);
-    /* Adds what the state has of its text and what it lost; NULL: of no text. Only of states that steps left. */
+    /* Adds what the state has of its text and what it lost; NULL: of no text. Only of states that
+     * steps left. */
     void (*count)(const weir_shape *shape, const weir_block_options *options, const void *state,
                   weir_banks *sum);
     /* Its state is one of kernels/abi/coda.h, of this layer; without rates. */

@@ -1,4 +1,5 @@
-/* engine/model/coda_options.h - what [block.NAME] says of differential attention and of CoDA's bounded memory: one table gives name, range and default. */
+/* engine/model/coda_options.h - what [block.NAME] says of differential attention and of CoDA's
+ * bounded memory: one table gives name, range and default. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,8 +12,9 @@
 extern "C" {
 #endif
 
-/* INT (name, least, most, default), REAL(name, least, most, default), FLAG(name, default), WORD(name, "words", default: its index). The defaults are those of
- * the published layer, but for `candidates`, `band` and `start`: docs/models/coda.md says why. */
+/* INT (name, least, most, default), REAL(name, least, most, default), FLAG(name, default),
+ * WORD(name, "words", default: its index). The defaults are those of the published layer, but for
+ * `candidates`, `band` and `start`: docs/models/coda.md says why. */
 /* clang-format off */
 /* Of differential attention, whatever it attends to. theta and lambda_bias: of parameters that the checkpoint does not have. */
 #define WEIR_DIFFERENTIAL_OPTIONS(INT, REAL, FLAG, WORD)                                                                                   \

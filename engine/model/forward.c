@@ -1,9 +1,11 @@
-/* engine/model/forward.c - one step through the layers: pre-norm residual blocks, the same for every architecture.
+/* engine/model/forward.c - one step through the layers: pre-norm residual blocks, the same for
+ * every architecture.
  *
  *   x = embed(tokens)
  *   per layer:  x += mixer(norm(x));  x += ffn(norm(x))
  *   logits = output(norm(x)) for the rows that ask
- * The additions ride on the next norm, so x is complete only where a norm or an observer looks at it.                     */
+ * The additions ride on the next norm, so x is complete only where a norm or an observer looks at
+ * it.                     */
 #include "engine/model/workspace.h"
 
 /* normed = rmsnorm(x += mixed) over all rows; mixed NULL before the first layer. */

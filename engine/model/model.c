@@ -23,7 +23,8 @@ static weir_status require_shapes(const weir_model *model, const char *const *na
     return WEIR_OK;
 }
 
-/* What a block makes of its options, and how its prompts are cut: all layers that care must agree on a grid. */
+/* What a block makes of its options, and how its prompts are cut: all layers that care must agree
+ * on a grid. */
 static weir_status check_block(weir_model *model, layer *l, const char *name, weir_error *error)
 {
     const char *const why =

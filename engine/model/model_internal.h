@@ -1,4 +1,5 @@
-/* engine/model/model_internal.h - the inside of weir_model, shared by binding, loading and the forward pass. */
+/* engine/model/model_internal.h - the inside of weir_model, shared by binding, loading and the
+ * forward pass. */
 #pragma once
 #include "engine/model/model.h"
 

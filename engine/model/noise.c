@@ -16,7 +16,8 @@ static void fill_rows(float *rows, const weir_workspace *w, const weir_batch *ba
     }
 }
 
-/* `rows` are filled by the host, the workspace's scratch is where the kernel is: the same memory where there is no device. */
+/* `rows` are filled by the host, the workspace's scratch is where the kernel is: the same memory
+ * where there is no device. */
 static weir_status write_noise(const weir_model *model, weir_workspace *w, const weir_batch *batch,
                                const layer *l, float *rows)
 {

@@ -2,7 +2,8 @@
 #pragma once
 #include <stdint.h>
 
-/* About scale * N(0, 1): the sum of four bytes, whose deviation is 2 * sqrt((256^2 - 1) / 12) = 147.8. */
+/* About scale * N(0, 1): the sum of four bytes, whose deviation is 2 * sqrt((256^2 - 1) / 12) =
+ * 147.8. */
 static inline float weir_noise_at(uint64_t place, float scale)
 {
     uint64_t h = place * UINT64_C(0x9E3779B97F4A7C15);

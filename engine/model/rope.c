@@ -36,8 +36,8 @@ static double number(scaling *s, const char *hf, const char *gguf, double otherw
     return otherwise;
 }
 
-/* The type of the group at s->path; NULL when it names none. A group that scales without saying how is refused, except in GGUF, where
- * the type's default is "linear". */
+/* The type of the group at s->path; NULL when it names none. A group that scales without saying how
+ * is refused, except in GGUF, where the type's default is "linear". */
 static weir_status read_type(const scaling *s, const char **out, weir_error *error)
 {
     const char *const file = weir_tensor_directory_path(s->directory);
@@ -63,7 +63,8 @@ static weir_status read_type(const scaling *s, const char **out, weir_error *err
     return WEIR_OK;
 }
 
-/* Takes the first metadata group of [rope] scaling that names a type; "default" when there is none. */
+/* Takes the first metadata group of [rope] scaling that names a type; "default" when there is
+ * none. */
 static weir_status find_group(scaling *s, const weir_arch *arch, const char **type,
                               weir_error *error)
 {

@@ -11,7 +11,8 @@ extern "C" {
  *   llama3  by wavelength, between f and f / factor (Llama 3.1; spec of the rope_type "llama3")
  *   yarn    Peng et al. 2023: a ramp between f / factor and f, and a magnitude on cos and sin
  * `factors` [rotary_dim / 2] (GGUF's rope_freqs) divide them; NULL: none.
- * errors: EUNSUPPORTED names a rope type that is not among these; EFORMAT for numbers out of range */
+ * errors: EUNSUPPORTED names a rope type that is not among these; EFORMAT for numbers out of
+ * range */
 WEIR_MUST_CHECK weir_status weir_rope_resolve(float *frequencies, float *magnitude,
                                               const weir_shape *shape, const weir_arch *arch,
                                               const weir_tensor_directory *directory,

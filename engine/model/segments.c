@@ -1,4 +1,5 @@
-/* engine/model/segments.c - a batch as one layer sees it: KV segments by heads of equal length, recurrent memory by rounds between snapshots. */
+/* engine/model/segments.c - a batch as one layer sees it: KV segments by heads of equal length,
+ * recurrent memory by rounds between snapshots. */
 #include "engine/model/workspace.h"
 
 void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch)
@@ -14,8 +15,9 @@ void weir_fill_positions(const weir_workspace *w, const weir_model *model, const
                          (size_t)batch->n_rows * sizeof *w->positions);
 }
 
-/* Open rows of the pages that a segment writes to: the sequence's own are for the last of them, which it goes on with. Rows of the first page
- * that earlier steps wrote move out of them. Moves `table` and `rows` past what it used. */
+/* Open rows of the pages that a segment writes to: the sequence's own are for the last of them,
+ * which it goes on with. Rows of the first page that earlier steps wrote move out of them. Moves
+ * `table` and `rows` past what it used. */
 static void open_segment(weir_stream *stream, weir_kv_segment *kv, void *const *own, size_t bytes,
                          int64_t n_heads, void ***table, char **rows)
 {

@@ -1,4 +1,5 @@
-/* engine/model/workspace.c - the memory of a step: laid out once, and the kernels' scratch found by passing the largest batches in planning mode. */
+/* engine/model/workspace.c - the memory of a step: laid out once, and the kernels' scratch found by
+ * passing the largest batches in planning mode. */
 #include <stdlib.h>
 
 #include "engine/model/workspace.h"
@@ -43,7 +44,8 @@ static size_t most_open_bytes(const weir_model *model, const weir_workspace_limi
     return n;
 }
 
-/* Pages beside the last one that the segments of a step can write to: two rows of a segment may lie in two pages, every other page takes 64. */
+/* Pages beside the last one that the segments of a step can write to: two rows of a segment may lie
+ * in two pages, every other page takes 64. */
 static size_t open_pages(const weir_workspace_limits *limits)
 {
     const int32_t pairs = limits->segments < limits->rows / 2 ? limits->segments : limits->rows / 2;
@@ -65,7 +67,8 @@ static int64_t most_queries(const weir_model *model)
     return n;
 }
 
-/* Arrays from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the shape table. */
+/* Arrays from `base` (NULL: only measures). Sizes were checked: rows and widths are bounded by the
+ * shape table. */
 #define PLACE(field, count)                                                                        \
     do {                                                                                           \
         if (base != NULL) w->field = (void *)(base + at);                                          \
@@ -212,8 +215,9 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
     return WEIR_OK;
 }
 
-/* A prompt alone. Short pieces let attention split every row, unequal ones leave the most partly filled chunks: both grow with the number of segments,
- * and pieces longer than SHORT are not split. */
+/* A prompt alone. Short pieces let attention split every row, unequal ones leave the most partly
+ * filled chunks: both grow with the number of segments, and pieces longer than SHORT are not
+ * split. */
 static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 {
     enum { SHORT = 64 };

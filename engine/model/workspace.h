@@ -1,4 +1,5 @@
-/* engine/model/workspace.h - the memory of a step and the segments in it, shared by the forward pass, its planning and its noise. */
+/* engine/model/workspace.h - the memory of a step and the segments in it, shared by the forward
+ * pass, its planning and its noise. */
 #pragma once
 #include "engine/model/model_internal.h"
 
@@ -33,7 +34,8 @@ weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l);
 /* Of the open rows of a page with this pair, or of a sink. */
 size_t weir_open_bytes(const weir_model *model, weir_kv_pair others, weir_kv_sinks sinks);
 
-/* segments.c: the batch as layer `l` sees it, into the workspace: KV segments, and rounds of rows between snapshots. Both return how many there are. */
+/* segments.c: the batch as layer `l` sees it, into the workspace: KV segments, and rounds of rows
+ * between snapshots. Both return how many there are. */
 void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch);
 int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model,
                            const weir_batch *batch, const layer *l);

@@ -1,8 +1,9 @@
 /* engine/report/assumptions.c - the engine's figures, the seed's, and the devices.
  *
- * Memory is what the driver reports as total (nvidia-smi, rocm-smi), not the round number of the name: an L4 has 22.5 GiB with ECC on.
- * Peaks are dense. Where a data sheet gives a figure "with sparsity", half of it stands here. GeForce cards multiply f16 at half
- * rate when they sum in f32, which is the figure here. */
+ * Memory is what the driver reports as total (nvidia-smi, rocm-smi), not the round number of the
+ * name: an L4 has 22.5 GiB with ECC on. Peaks are dense. Where a data sheet gives a figure "with
+ * sparsity", half of it stands here. GeForce cards multiply f16 at half rate when they sum in f32,
+ * which is the figure here. */
 #include "engine/report/report.h"
 
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])

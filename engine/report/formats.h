@@ -1,4 +1,5 @@
-/* engine/report/formats.h - what a page takes in each KV format (kernels/abi/kv_format.h), also for rows that have no V part: latent ones. */
+/* engine/report/formats.h - what a page takes in each KV format (kernels/abi/kv_format.h), also for
+ * rows that have no V part: latent ones. */
 #pragma once
 #include "kernels/abi/kv_format.h"
 

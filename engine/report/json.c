@@ -1,11 +1,13 @@
-/* engine/report/json.c - the report for programs: bytes as integers, times in seconds, rates per second. */
+/* engine/report/json.c - the report for programs: bytes as integers, times in seconds, rates per
+ * second. */
 #include <jansson.h>
 
 #include "engine/base/memory.h"
 #include "engine/formats/json.h"
 #include "engine/report/print.h"
 
-/* jansson's constructors give NULL without memory, and its containers refuse NULL: one check at the end finds it. */
+/* jansson's constructors give NULL without memory, and its containers refuse NULL: one check at the
+ * end finds it. */
 typedef struct writer {
     const weir_report *report;
     bool               failed;

@@ -23,7 +23,7 @@ const char *weir_report_reject(const weir_report_assumptions *a, const weir_repo
     return weir_report_format_reject(format, rows.key, rows.value);
 }
 
-/* ---- limits ------------------------------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 static weir_status in_range(const weir_report_shape *shape, const char *what, int64_t value,
                             int64_t least, int64_t most, weir_error *error)
@@ -38,11 +38,9 @@ weir_status weir_report_check(const weir_report_shape *shape, int64_t tokens, in
                               weir_error *error)
 {
     enum { HEADS = 4096, DIM = 4096, LAYERS = 1024 };
-    const int64_t
-        weights = (int64_t)1 << 50,
-        width =
-            1
-            << 22; /* a 2-byte weight, 3 times over for the seed's reserve, is far from the limit */
+    const int64_t weights = (int64_t)1 << 50,
+                  width = 1 << 22; /* a 2-byte weight, 3 times over for the seed's reserve, is far
+                                      from the limit */
     WEIR_TRY(in_range(shape, "parameters", shape->parameters, 1, weights, error));
     WEIR_TRY(in_range(shape, "context", shape->context, 1, INT32_MAX, error));
     WEIR_TRY(in_range(shape, "n_layers", shape->n_layers, 1, LAYERS, error));
@@ -70,8 +68,8 @@ weir_status weir_report_check(const weir_report_shape *shape, int64_t tokens, in
     WEIR_TRY(in_range(shape, "activation_bytes", shape->activation_bytes, 0, weights, error));
     WEIR_TRY(in_range(shape, "tokens", tokens, 1, (int64_t)1 << 31, error));
     WEIR_TRY(in_range(shape, "batch", batch, 1, 1 << 16, error));
-    /* The largest product that is formed: f32 rows of all heads (which are at least the KV heads' and the latent's), twice for open rows and
-     * page rounding, over 64 ranks. */
+    /* The largest product that is formed: f32 rows of all heads (which are at least the KV heads'
+     * and the latent's), twice for open rows and page rounding, over 64 ranks. */
     const int64_t heads = shape->n_heads > shape->n_kv_heads ? shape->n_heads : shape->n_kv_heads;
     const int64_t row =
         heads * (shape->key_dim + shape->value_dim) + shape->latent_dim + shape->rope_dim;
@@ -87,7 +85,7 @@ weir_status weir_report_check(const weir_report_shape *shape, int64_t tokens, in
     return WEIR_OK;
 }
 
-/* ---- KV ----------------------------------------------------------------------------------------------------------- */
+/* ---- KV -------------------------------------------------------------------------------------- */
 
 /* Rows one after another, int8 with one scale per channel. */
 static int64_t contiguous_rows(const weir_report_rows *rows, weir_kv_format format, int64_t tokens)
@@ -130,7 +128,7 @@ weir_report_paging weir_report_paging_of(const weir_report_assumptions *a,
                                  .contiguous = weir_report_kv(a, shape, format, window) };
 }
 
-/* ---- weights and activations -------------------------------------------------------------------------------------- */
+/* ---- weights and activations ----------------------------------------------------------------- */
 
 int64_t weir_report_parameters(const weir_report_assumptions *a, const weir_report_shape *shape)
 {
@@ -187,7 +185,7 @@ int64_t weir_report_max_context(const weir_report_assumptions *a, const weir_rep
     return left / batch > rest ? (left / batch - rest) / block * a->context_step : 0;
 }
 
-/* ---- prefill ------------------------------------------------------------------------------------------------------ */
+/* ---- prefill --------------------------------------------------------------------------------- */
 
 /* A model file's steps are planned ones, whose logits are those of every sequence. */
 static double step_of(const weir_report_assumptions *a, const weir_report_shape *shape,

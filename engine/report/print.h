@@ -1,4 +1,5 @@
-/* engine/report/print.h - a report as text, as JSON and as a plot. All three show what report.h computes. */
+/* engine/report/print.h - a report as text, as JSON and as a plot. All three show what report.h
+ * computes. */
 #pragma once
 #include "engine/base/buffer.h"
 #include "engine/report/report.h"
@@ -35,7 +36,8 @@ WEIR_MUST_CHECK weir_status weir_report_complete(weir_report *report, weir_error
 /* A completed report; ENOMEM. */
 WEIR_MUST_CHECK weir_status weir_report_text(const weir_report *report, weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_report_json(const weir_report *report, weir_buffer *out);
-/* KV over context, both axes logarithmic, a line per shape and format: at most WEIR_REPORT_LINES, else EINVAL. */
+/* KV over context, both axes logarithmic, a line per shape and format: at most WEIR_REPORT_LINES,
+ * else EINVAL. */
 WEIR_MUST_CHECK weir_status weir_report_svg(const weir_report *report, weir_buffer *out,
                                             weir_error *error);
 

@@ -43,7 +43,8 @@ weir_report_split weir_report_split_of(const weir_report_assumptions *a,
                   sequence = weir_report_kv(a, shape, format, tokens), kv = batch * sequence;
     weir_report_split split = { .possible = true, .weights = weights, .kv = kv, .kv_total = kv };
     switch (strategy) {
-    case WEIR_REPORT_TENSOR: { /* a head is whole somewhere: it cannot be cut by its width without an exchange per score */
+    case WEIR_REPORT_TENSOR: { /* a head is whole somewhere: it cannot be cut by its width without
+                                  an exchange per score */
         const int64_t heads = part_of(rows.heads, ranks);
         split.possible = ranks <= shape->n_heads && rows.heads > 0;
         split.weights = part_of(weights, ranks);

@@ -1,7 +1,9 @@
-/* engine/report/svg.c - KV over context as a plot that needs nothing but itself: no script, no font file, no style sheet.
+/* engine/report/svg.c - KV over context as a plot that needs nothing but itself: no script, no font
+ * file, no style sheet.
  *
- * Both axes are logarithmic to base 2. A line per shape and format: the colour tells the shape (the format, if there is one shape), the dashes tell
- * the format. Every line is named at its right end; names that would overlap are moved apart and tied to their line. */
+ * Both axes are logarithmic to base 2. A line per shape and format: the colour tells the shape (the
+ * format, if there is one shape), the dashes tell the format. Every line is named at its right end;
+ * names that would overlap are moved apart and tied to their line. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -145,8 +147,9 @@ static weir_status draw(const weir_report *report, const line *l, const axis *x,
     return weir_buffer_text(out, "\"/>\n");
 }
 
-/* Names stand at their lines' ends; those too close push each other apart, half the way each. What is still missing then, at the
- * edges, is made up from top to bottom and back: all lines' names have room together. */
+/* Names stand at their lines' ends; those too close push each other apart, half the way each. What
+ * is still missing then, at the edges, is made up from top to bottom and back: all lines' names
+ * have room together. */
 static void place_names(line **order, size_t n)
 {
     enum { ROUNDS = 200 };

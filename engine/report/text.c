@@ -1,4 +1,5 @@
-/* engine/report/text.c - the report for a terminal: what was assumed, the tables of each shape, the comparison of models. */
+/* engine/report/text.c - the report for a terminal: what was assumed, the tables of each shape, the
+ * comparison of models. */
 #include <inttypes.h>
 #include <stdio.h>
 

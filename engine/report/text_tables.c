@@ -1,4 +1,5 @@
-/* engine/report/text_tables.c - one function per table. Cells are right-aligned, columns stand two blanks apart. */
+/* engine/report/text_tables.c - one function per table. Cells are right-aligned, columns stand two
+ * blanks apart. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -12,7 +13,8 @@ static weir_status size_cell(weir_buffer *out, double bytes)
     return weir_buffer_format(out, "  %11s", weir_report_size(text, bytes));
 }
 
-/* The seed prints one unit per column, with so many digits: its tables are compared digit by digit. */
+/* The seed prints one unit per column, with so many digits: its tables are compared digit by
+ * digit. */
 static weir_status column_cell(const weir_report *report, weir_buffer *out, double bytes,
                                int digits, double unit, const char *name)
 {
@@ -45,7 +47,7 @@ static double kv_of(const weir_report *report, const weir_report_shape *shape,
                : (double)(batch * weir_report_kv(a, shape, format, tokens));
 }
 
-/* ---- the shape ---------------------------------------------------------------------------------------------------- */
+/* ---- the shape ------------------------------------------------------------------------------- */
 
 /* The tables are of one format for all rows. */
 static weir_status configured(const weir_report_shape *s, weir_buffer *out)
@@ -110,7 +112,7 @@ static weir_status format_names(const weir_report *report, weir_buffer *out)
     return WEIR_OK;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static weir_status growth(const weir_report *report, const weir_report_shape *shape, int64_t batch,
                           weir_buffer *out)
@@ -248,7 +250,7 @@ static weir_status prefill(const weir_report *report, const weir_report_shape *s
     return WEIR_OK;
 }
 
-/* ---- time --------------------------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static weir_status intensity(const weir_report *report, const weir_report_shape *shape,
                              weir_buffer *out)
@@ -304,7 +306,7 @@ static weir_status steps(const weir_report *report, const weir_report_shape *sha
     return WEIR_OK;
 }
 
-/* ---- more than one device ------------------------------------------------------------------------------------------ */
+/* ---- more than one device -------------------------------------------------------------------- */
 
 static weir_status splits(const weir_report *report, const weir_report_shape *shape,
                           weir_buffer *out)

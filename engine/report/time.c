@@ -1,9 +1,11 @@
-/* engine/report/time.c - operations and bytes of a decode step: what bounds it, whatever the kernels. */
+/* engine/report/time.c - operations and bytes of a decode step: what bounds it, whatever the
+ * kernels. */
 #include <math.h>
 
 #include "engine/report/report.h"
 
-/* Of attention in one layer, per query head and row: products for the score, sums for the output. */
+/* Of attention in one layer, per query head and row: products for the score, sums for the
+ * output. */
 static double widths(const weir_report_assumptions *a, const weir_report_shape *shape)
 {
     if (shape->latent_dim > 0 && !a->every_head_keeps_kv)

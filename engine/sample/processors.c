@@ -1,8 +1,9 @@
 /* engine/sample/processors.c - logit processors in the order of Hugging Face's generate().
  *
- * Cost on a vocabulary of 248k: every step that looks at all ids is one pass of simple vector code over 1 MB. Nothing sorts the whole
- * vocabulary unless the kept set is a large part of it: the k-th largest maximum of blocks of 64 ids is a lower bound of the k-th largest
- * logit (k blocks hold one each), so the candidates at or above it are few, hold the k best, and are all that is sorted. */
+ * Cost on a vocabulary of 248k: every step that looks at all ids is one pass of simple vector code
+ * over 1 MB. Nothing sorts the whole vocabulary unless the kept set is a large part of it: the k-th
+ * largest maximum of blocks of 64 ids is a lower bound of the k-th largest logit (k blocks hold one
+ * each), so the candidates at or above it are few, hold the k best, and are all that is sorted. */
 #include "engine/sample/processors.h"
 
 #include <float.h>
@@ -28,9 +29,10 @@ float weir_largest(const float *values, size_t n)
     return best;
 }
 
-/* ---- candidates as numbers ---- */
+/* ---- candidates as numbers ------------------------------------------------------------------- */
 
-/* Positive floats order like their bits, negative ones the other way round; + 0 makes -0 equal to 0. Inverted: larger comes first. */
+/* Positive floats order like their bits, negative ones the other way round; + 0 makes -0 equal to
+ * 0. Inverted: larger comes first. */
 static weir_candidate candidate_of(float logit, size_t id)
 {
     const float clean = logit + 0.0f;
@@ -64,8 +66,8 @@ float weir_candidates_logit(const weir_sampler_scratch *s, size_t index)
     return s->listed ? logit_of(s->list[index]) : s->logits[index];
 }
 
-/* Least significant digit first, over the logit's 4 bytes: stable, so ids that came in ascending order stay so on ties. The result is
- * in `list` again. */
+/* Least significant digit first, over the logit's 4 bytes: stable, so ids that came in ascending
+ * order stay so on ties. The result is in `list` again. */
 static void sort_candidates(weir_candidate *list, weir_candidate *spare, size_t n)
 {
     weir_candidate *from = list, *to = spare;
@@ -86,7 +88,7 @@ static void sort_candidates(weir_candidate *list, weir_candidate *spare, size_t 
     if (from != list) memcpy(list, from, n * sizeof *list);
 }
 
-/* ---- steps over all ids ---- */
+/* ---- steps over all ids ---------------------------------------------------------------------- */
 
 void weir_process_load(weir_sampler_scratch *s, const float *logits, size_t n_valid)
 {
@@ -151,7 +153,8 @@ void weir_process_ban(weir_sampler_scratch *s, const int32_t *ids, size_t n_ids)
         if (ids[i] >= 0 && (size_t)ids[i] < s->n) s->logits[ids[i]] = -INFINITY;
 }
 
-/* Shifting by the best logit changes no probability, and a tiny temperature then gives -inf to the others instead of +inf to many. */
+/* Shifting by the best logit changes no probability, and a tiny temperature then gives -inf to the
+ * others instead of +inf to many. */
 void weir_process_temperature(weir_sampler_scratch *s, float temperature)
 {
     if (temperature == 1.0f) return;
@@ -160,7 +163,7 @@ void weir_process_temperature(weir_sampler_scratch *s, float temperature)
     for (size_t i = 0; i < s->n; i++) s->logits[i] = (s->logits[i] - best) / temperature;
 }
 
-/* ---- filters ---- */
+/* ---- filters --------------------------------------------------------------------------------- */
 
 static void find_block_max(weir_sampler_scratch *s)
 {
@@ -251,10 +254,11 @@ void weir_process_min_p(weir_sampler_scratch *s, float min_p)
     s->n_listed = kept;
 }
 
-/* ---- softmax ---- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
-/* exp(x) for x <= 0 within 2 units in the last place; below -87 exactly 0. x = k ln 2 + r with |r| <= ln 2 / 2, and Taylor's series of
- * exp(r) to the 7th power (the rest is below 6e-9). ln 2 is split so that k times its first part is exact. */
+/* exp(x) for x <= 0 within 2 units in the last place; below -87 exactly 0. x = k ln 2 + r with |r|
+ * <= ln 2 / 2, and Taylor's series of exp(r) to the 7th power (the rest is below 6e-9). ln 2 is
+ * split so that k times its first part is exact. */
 static inline float exp_of_negative(float x)
 {
     const float inside = x < -87.0f ? -87.0f : x;

@@ -1,7 +1,9 @@
-/* engine/sample/processors.h - the steps from logits to weighted candidates, one function each. Internal to engine/sample and its tests.
+/* engine/sample/processors.h - the steps from logits to weighted candidates, one function each.
+ * Internal to engine/sample and its tests.
  *
- * The scratch holds the logits of all ids, and after a filter the list of those that are left. Logits are finite or -inf ("never"):
- * load sees to it, and every step keeps it so. Order of calls: load, bias, penalties, ban, temperature, top_k, top_p, min_p, softmax. */
+ * The scratch holds the logits of all ids, and after a filter the list of those that are left.
+ * Logits are finite or -inf ("never"): load sees to it, and every step keeps it so. Order of calls:
+ * load, bias, penalties, ban, temperature, top_k, top_p, min_p, softmax. */
 #pragma once
 #include "engine/sample/sampler.h"
 
@@ -11,7 +13,8 @@ extern "C" {
 
 enum { WEIR_SAMPLE_BLOCK = 64 };
 
-/* A candidate as one number, so that ascending order means: larger logit first, lower id on ties. */
+/* A candidate as one number, so that ascending order means: larger logit first, lower id on
+ * ties. */
 typedef uint64_t weir_candidate;
 
 struct weir_sampler_scratch {

@@ -1,7 +1,8 @@
-/* engine/sample/random.h - counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
- * SC11).
+/* engine/sample/random.h - counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel
+ * random numbers: as easy as 1, 2, 3", SC11).
  *
- * A number is a function of (seed, choice, draw): nothing is stored, so a draw repeats whatever ran beside or before it. */
+ * A number is a function of (seed, choice, draw): nothing is stored, so a draw repeats whatever ran
+ * beside or before it. */
 #pragma once
 #include <stdint.h>
 

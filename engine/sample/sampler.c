@@ -1,4 +1,5 @@
-/* engine/sample/sampler.c - parameters, the draw, log-probabilities. Holds no state between tokens. */
+/* engine/sample/sampler.c - parameters, the draw, log-probabilities. Holds no state between
+ * tokens. */
 #include "engine/sample/sampler.h"
 
 #include <inttypes.h>
@@ -105,8 +106,9 @@ static int32_t best_id(const float *logits, size_t n)
     return 0;
 }
 
-/* The candidate where the running sum of weights passes u * total: first the block, then inside it. Rounding can leave the sum of a
- * block's members just short of the block's own sum; the last one that has weight is taken then. */
+/* The candidate where the running sum of weights passes u * total: first the block, then inside it.
+ * Rounding can leave the sum of a block's members just short of the block's own sum; the last one
+ * that has weight is taken then. */
 static int32_t draw_at(const weir_sampler_scratch *s, double u)
 {
     const size_t n = weir_candidates_count(s), last_block = (n - 1) / WEIR_SAMPLE_BLOCK;

@@ -1,6 +1,8 @@
-/* engine/sample/sampler.h - from logits to a token: pure functions of (logits, parameters, history, rng).
+/* engine/sample/sampler.h - from logits to a token: pure functions of (logits, parameters, history,
+ * rng).
  *
- * Order (Hugging Face): bias -> repetition, presence, frequency penalties -> temperature -> top_k -> top_p -> min_p -> softmax -> draw. */
+ * Order (Hugging Face): bias -> repetition, presence, frequency penalties -> temperature -> top_k
+ * -> top_p -> min_p -> softmax -> draw. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,9 +48,10 @@ size_t weir_sampler_scratch_bytes(size_t n_vocab); /* what it takes; the opener 
 WEIR_MUST_CHECK weir_status weir_sampler_scratch_open(weir_sampler_scratch **out, size_t n_vocab);
 void                        weir_sampler_scratch_close(weir_sampler_scratch *scratch);
 
-/* Draws one token. `draw` counts the tokens drawn before with this seed and choice index: the random number is a function of
- * (seed, choice, draw) alone, so a draw repeats whatever else ran. Ids >= n_valid (padding rows) and `banned` ids never win.
- * Never fails: if everything is banned, the result is the best unbiased valid logit. */
+/* Draws one token. `draw` counts the tokens drawn before with this seed and choice index: the
+ * random number is a function of (seed, choice, draw) alone, so a draw repeats whatever else ran.
+ * Ids >= n_valid (padding rows) and `banned` ids never win. Never fails: if everything is banned,
+ * the result is the best unbiased valid logit. */
 int32_t weir_sample(const float *logits, size_t n_vocab, size_t n_valid,
                     const weir_sampling *sampling, const weir_sampler_history *history,
                     const int32_t *banned, size_t n_banned, uint32_t choice, uint64_t draw,

@@ -1,11 +1,12 @@
-/* engine/schedule/admission.c - who may run: a queued job whose turn it is, or a preempted choice, when its rows fit beside those of the others. */
+/* engine/schedule/admission.c - who may run: a queued job whose turn it is, or a preempted choice,
+ * when its rows fit beside those of the others. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "engine/base/clock.h"
 #include "engine/schedule/job.h"
 
-/* ---- room ---- */
+/* ---- room ------------------------------------------------------------------------------------ */
 weir_kv_pages weir_service_free_pages(const weir_service *service)
 {
     weir_kv_pages free = weir_kv_store_free(service->store);
@@ -22,7 +23,8 @@ static int64_t rows_to_come(const choice *c)
     return c->job->keeping != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
 }
 
-/* Free pages less those that the tokens of running sequences will still take: who was let in must not find them gone. */
+/* Free pages less those that the tokens of running sequences will still take: who was let in must
+ * not find them gone. */
 weir_kv_pages weir_service_unclaimed_pages(const weir_service *service)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
@@ -38,7 +40,8 @@ weir_kv_pages weir_service_unclaimed_pages(const weir_service *service)
     return n;
 }
 
-/* Room for a sequence of `rows` rows and `more` to go on with; a window never needs more than its own rows. */
+/* Room for a sequence of `rows` rows and `more` to go on with; a window never needs more than its
+ * own rows. */
 static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
@@ -101,7 +104,7 @@ void weir_service_resume_stalled(weir_service *service)
     }
 }
 
-/* ---- jobs ---- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 static int32_t free_slots(const weir_service *service)
 {
     int32_t n = 0;
@@ -180,9 +183,10 @@ static bool fits_budget(const weir_service *service, const weir_job *job)
     return bytes <= service->info.kv_per_client;
 }
 
-/* Whose turn it is: the oldest job of the client that has the fewest running, of several the one that was served least recently. Only this
- * one may start, so that a large job is not passed by small ones for ever. A client whose oldest job waits for its own budget is passed over
- * with all its jobs; clients that share an entry of `turns` then wait together. Lock held. */
+/* Whose turn it is: the oldest job of the client that has the fewest running, of several the one
+ * that was served least recently. Only this one may start, so that a large job is not passed by
+ * small ones for ever. A client whose oldest job waits for its own budget is passed over with all
+ * its jobs; clients that share an entry of `turns` then wait together. Lock held. */
 static const weir_job *next_in_turn(weir_service *service)
 {
     const weir_job *next = NULL;

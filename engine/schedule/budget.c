@@ -1,7 +1,9 @@
-/* engine/schedule/budget.c - what one request, and all requests of a client together, may hold of the KV memory.
+/* engine/schedule/budget.c - what one request, and all requests of a client together, may hold of
+ * the KV memory.
  *
- * A choice counts with all that it may come to hold, the prompt and the longest answer, shared pages too: so a budget is never exceeded, and
- * nothing that runs has to give anything back for it. Kept texts count for nobody: they make room for whoever needs it. */
+ * A choice counts with all that it may come to hold, the prompt and the longest answer, shared
+ * pages too: so a budget is never exceeded, and nothing that runs has to give anything back for it.
+ * Kept texts count for nobody: they make room for whoever needs it. */
 #include <inttypes.h>
 
 #include "engine/schedule/service.h"

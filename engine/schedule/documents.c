@@ -12,7 +12,7 @@
 #include "engine/formats/json.h"
 #include "engine/kv/session_file.h"
 
-/* ---- a job's end ------------------------------------------------------------------------------------------------------ */
+/* ---- a job's end ----------------------------------------------------------------------------- */
 typedef struct mailbox {
     pthread_mutex_t lock;
     pthread_cond_t  changed;
@@ -96,7 +96,7 @@ static weir_status take_vector(const weir_documents *d, float **vector, weir_err
                            : weir_error_set(error, WEIR_ENOMEM, "no memory for an embedding");
 }
 
-/* ---- ingesting ----------------------------------------------------------------------------------------------------------- */
+/* ---- ingesting ------------------------------------------------------------------------------- */
 typedef struct ingestion {
     const weir_documents *documents;
     const weir_document  *document;
@@ -178,7 +178,7 @@ weir_status weir_documents_route(const weir_documents *documents, const weir_doc
     return status;
 }
 
-/* ---- merging ------------------------------------------------------------------------------------------------------------- */
+/* ---- merging --------------------------------------------------------------------------------- */
 typedef struct merging {
     const weir_documents *documents;
     const weir_merge     *merge;
@@ -265,8 +265,9 @@ weir_status weir_documents_merge(const weir_documents *documents, const weir_mer
     return status;
 }
 
-/* ---- going on ------------------------------------------------------------------------------------------------------------- */
-/* States that are not exact have a first byte that salts of requests do not, and their file's digest. */
+/* ---- going on -------------------------------------------------------------------------------- */
+/* States that are not exact have a first byte that salts of requests do not, and their file's
+ * digest. */
 static weir_status choose_salt(weir_beginning *b, const char *salt, weir_error *error)
 {
     int n;

@@ -1,6 +1,8 @@
-/* engine/schedule/documents.h - a database of states beside the engine that computes and continues them: what `weir db` and the server's /v1/states share.
+/* engine/schedule/documents.h - a database of states beside the engine that computes and continues
+ * them: what `weir db` and the server's /v1/states share.
  *
- * Texts become states, prompts go on from them, two states become one. Any thread; all functions wait. */
+ * Texts become states, prompts go on from them, two states become one. Any thread; all functions
+ * wait. */
 #pragma once
 #include "engine/schedule/sessions.h"
 #include "engine/states/states.h"
@@ -36,7 +38,8 @@ typedef struct weir_document {
 WEIR_MUST_CHECK weir_status weir_documents_embed(const weir_documents *documents,
                                                  const weir_document *text, bool keeps,
                                                  float *vector, weir_error *error);
-/* Computes the text and adds its state, unless there is one of this text and owner. EUNSUPPORTED: nothing of the text could be saved. */
+/* Computes the text and adds its state, unless there is one of this text and owner. EUNSUPPORTED:
+ * nothing of the text could be saved. */
 WEIR_MUST_CHECK weir_status weir_documents_ingest(const weir_documents *documents,
                                                   const weir_document  *document,
                                                   weir_state_info *info, bool *is_new,
@@ -63,13 +66,14 @@ typedef struct weir_beginning {
     int32_t        *tokens; /* [n_tokens]; weir_memory_give */
     int32_t         n_tokens;
     int32_t         n_held; /* by the state; the rest is computed with the prompt */
-    int32_t
-        n_kept; /* weir_request.n_kept: n_held, or 0 where computing the tokens gives the same bits */
+    int32_t n_kept; /* weir_request.n_kept: n_held, or 0 where computing the tokens gives the same
+                       bits */
     char salt[WEIR_DOCUMENT_SALT + 1]; /* weir_request.cache_salt */
     char path[PATH_MAX];
 } weir_beginning;
 
-/* salt: what the request would have without a state; NULL: none. Texts of a state that is not exact meet no others. Nothing is read but the tokens. */
+/* salt: what the request would have without a state; NULL: none. Texts of a state that is not exact
+ * meet no others. Nothing is read but the tokens. */
 WEIR_MUST_CHECK weir_status weir_beginning_open(weir_beginning        *out,
                                                 const weir_documents  *documents,
                                                 const weir_state_info *info, const char *salt,

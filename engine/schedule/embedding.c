@@ -1,7 +1,8 @@
-/* engine/schedule/embedding.c - what a prompt is about, as one vector: the mean over its tokens of the hidden state behind the last layer, before
- * the last norm.
+/* engine/schedule/embedding.c - what a prompt is about, as one vector: the mean over its tokens of
+ * the hidden state behind the last layer, before the last norm.
  *
- * Rows are added up in the order of their positions, in double, each once: those that a preempted prompt computes again are left out. */
+ * Rows are added up in the order of their positions, in double, each once: those that a preempted
+ * prompt computes again are left out. */
 #include <string.h>
 
 #include "engine/base/memory.h"

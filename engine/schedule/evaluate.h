@@ -1,4 +1,5 @@
-/* engine/schedule/evaluate.h - one sequence, computed in the caller's thread: what logits, perplexity and the goldens stand on. */
+/* engine/schedule/evaluate.h - one sequence, computed in the caller's thread: what logits,
+ * perplexity and the goldens stand on. */
 #pragma once
 #include "engine/schedule/runner.h"
 

@@ -1,10 +1,11 @@
-/* engine/schedule/eviction.c - policies of requests: opened when a job is made, told of its sequences, carried out after each step. */
+/* engine/schedule/eviction.c - policies of requests: opened when a job is made, told of its
+ * sequences, carried out after each step. */
 #include <inttypes.h>
 
 #include "engine/kv/cut_texts.h"
 #include "engine/schedule/job.h"
 
-/* ---- a request's policy ------------------------------------------------------------------------------------------------- */
+/* ---- a request's policy ---------------------------------------------------------------------- */
 static const weir_policy_options *options_of(const weir_job *job)
 {
     const weir_service_policy *const policy = job->service->policy;
@@ -89,7 +90,7 @@ weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
     return WEIR_OK;
 }
 
-/* ---- its sequences -------------------------------------------------------------------------------------------------------- */
+/* ---- its sequences --------------------------------------------------------------------------- */
 void weir_choice_watch(choice *c)
 {
     const weir_request *const request = &c->job->request;
@@ -121,7 +122,7 @@ void weir_choice_count(choice *c)
     pthread_mutex_unlock(&service->lock);
 }
 
-/* ---- after a step ----------------------------------------------------------------------------------------------------------- */
+/* ---- after a step ---------------------------------------------------------------------------- */
 /* First kept texts go that nobody uses, then the text's own copy in the index. */
 static bool make_room(void *user, const weir_sequence *sequence, weir_kv_pages pages)
 {

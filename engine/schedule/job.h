@@ -1,8 +1,10 @@
-/* engine/schedule/job.h - the inside of jobs and of the service, shared by queue, planning and step.
+/* engine/schedule/job.h - the inside of jobs and of the service, shared by queue, planning and
+ * step.
  *
  *   QUEUED -> RUNNING -> FINISHED            a job; each of its choices is one sequence in one slot
- *   choice: PREFILL -> DECODE -> ENDED       a preempted choice goes back to PREFILL with its answer as part of the prompt
- * Lock: the service's mutex guards queue, counters, and the fields of a job marked (lock). The rest is the engine thread's. */
+ *   choice: PREFILL -> DECODE -> ENDED       a preempted choice goes back to PREFILL with its
+ * answer as part of the prompt Lock: the service's mutex guards queue, counters, and the fields of
+ * a job marked (lock). The rest is the engine thread's. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -51,8 +53,8 @@ struct weir_job {
     weir_keeping *keeping; /* NULL: every row stays; its texts are the choices' */
     int32_t       row_limit; /* of each choice: tokens that it may come to have */
     int32_t       row_peak; /* rows that it holds at once, at most */
-    int64_t
-        choice_bytes; /* of KV that a choice may come to hold: what it counts with for its client's budget */
+    int64_t       choice_bytes; /* of KV that a choice may come to hold: what it counts with for its
+                                   client's budget */
     job_embedding *embedding; /* NULL: not asked for */
     weir_usage     usage;
     int64_t        submitted_ns, admitted_ns, prefilled_ns;
@@ -109,7 +111,8 @@ struct weir_service {
     int32_t                n_seen;
 };
 
-/* events.c: callbacks and the ends of choices and jobs. All on the engine thread, without the lock. */
+/* events.c: callbacks and the ends of choices and jobs. All on the engine thread, without the
+ * lock. */
 bool weir_job_emit(weir_job         *job,
                    const weir_event *event); /* false: the caller wants this choice to end */
 void weir_choice_end(choice *c, weir_finish finish,
@@ -127,10 +130,9 @@ void weir_choice_share(choice *c); /* others may use its whole pages from now on
 void weir_choice_keep(choice *c); /* at its end */
 void weir_choice_forget(choice *c); /* instead of keep: its memory is torn */
 void weir_service_make_room(weir_service *service, int32_t n_works);
-bool weir_service_yield(
-    weir_service *service,
-    int32_t
-        n_works); /* kept texts give up the pages that the works would copy; false: none could */
+bool weir_service_yield(weir_service *service,
+                        int32_t n_works); /* kept texts give up the pages that the works would copy;
+                                             false: none could */
 
 /* embedding.c: means of hidden states. */
 WEIR_MUST_CHECK weir_status weir_job_open_embedding(weir_job *job);
@@ -146,9 +148,8 @@ weir_job_open_keeping(weir_job *job, weir_error *error); /* of a checked request
 void weir_choice_watch(choice *c); /* its sequence begins */
 void weir_choice_count_before(choice *c); /* it goes on from another text, or from none */
 void weir_choice_count(choice *c); /* its sequence ends: what stayed goes to the usage */
-bool weir_choice_tend(
-    choice *
-        c); /* rows that it may not keep after its last step go; false: there was no room, or no reading them */
+bool weir_choice_tend(choice *c); /* rows that it may not keep after its last step go; false: there
+                                     was no room, or no reading them */
 void weir_service_evict(weir_service *service,
                         int32_t       n_works); /* after a step: rows are dropped */
 
@@ -157,8 +158,9 @@ void weir_service_call(weir_service *service, void (*run)(weir_service *service,
                        void         *user);
 
 /* admission.c: who may run. */
-/* The window may be longer than what memory holds, for policies that let go of a prompt as it comes; others are refused what never fits, and answers
- * without a policy end where memory does. Sets row_limit and row_peak of a job whose policy is open. */
+/* The window may be longer than what memory holds, for policies that let go of a prompt as it
+ * comes; others are refused what never fits, and answers without a policy end where memory does.
+ * Sets row_limit and row_peak of a job whose policy is open. */
 WEIR_MUST_CHECK weir_status weir_job_check_room(weir_job *job, weir_error *error);
 void                        weir_service_admit(weir_service *service);
 void                        weir_service_resume_stalled(

@@ -1,6 +1,7 @@
-/* engine/schedule/recall.c - automatic files found by what is in them. Nobody names them, so a prompt is compared with what they begin with:
- * hashes of their first 512, 1024, 2048 ... tokens say which may be of use, their tokens say how much. The index is a hint: a file that
- * is gone is found out when it is opened. */
+/* engine/schedule/recall.c - automatic files found by what is in them. Nobody names them, so a
+ * prompt is compared with what they begin with: hashes of their first 512, 1024, 2048 ... tokens
+ * say which may be of use, their tokens say how much. The index is a hint: a file that is gone is
+ * found out when it is opened. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -27,7 +28,8 @@ static int32_t levels_of(int32_t n_tokens)
     return n;
 }
 
-/* Each over the one before and the tokens since. Returns the number of levels; 0 when there are too few tokens. */
+/* Each over the one before and the tokens since. Returns the number of levels; 0 when there are too
+ * few tokens. */
 static int32_t hash_starts(uint64_t out[LEVELS], const int32_t *tokens, int32_t n_tokens,
                            const char *salt)
 {
@@ -42,7 +44,7 @@ static int32_t hash_starts(uint64_t out[LEVELS], const int32_t *tokens, int32_t 
     return n;
 }
 
-/* ---- the index ----------------------------------------------------------------------------------------------------- */
+/* ---- the index ------------------------------------------------------------------------------- */
 static int32_t most_entries(int32_t limit) { return limit < MOST_ENTRIES ? limit : MOST_ENTRIES; }
 
 size_t session_index_bytes(int32_t limit)
@@ -134,7 +136,7 @@ void session_index_close(weir_sessions *sessions)
     sessions->entries = NULL;
 }
 
-/* ---- finding ------------------------------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 typedef struct prompt {
     const int32_t *tokens; /* [n_tokens], all but its last */
     int32_t        n_tokens, n_levels;

@@ -1,10 +1,12 @@
-/* engine/schedule/reuse.c - what the prefix index gives to choices and gets from them, and the room that it gives up for the batch.
+/* engine/schedule/reuse.c - what the prefix index gives to choices and gets from them, and the room
+ * that it gives up for the batch.
  *
- * States are kept where a later text is likely to leave this one: where the last message and the answer begin (clients that drop or rewrite
- * what was thought differ from there on), one token before the end of the prompt (the same prompt again: one token must stay to compute), at
- * the end of the turn, where a text was seen to leave another one, and on a coarse grid for documents that are asked about twice. Where
- * texts are paged (engine/kv/store.h 5), each of these is the last multiple of 64 tokens before it; that of the turn's end moves along with
- * the answer. */
+ * States are kept where a later text is likely to leave this one: where the last message and the
+ * answer begin (clients that drop or rewrite what was thought differ from there on), one token
+ * before the end of the prompt (the same prompt again: one token must stay to compute), at the end
+ * of the turn, where a text was seen to leave another one, and on a coarse grid for documents that
+ * are asked about twice. Where texts are paged (engine/kv/store.h 5), each of these is the last
+ * multiple of 64 tokens before it; that of the turn's end moves along with the answer. */
 #include <string.h>
 
 #include "engine/base/log.h"
@@ -26,7 +28,8 @@ static weir_prefix_hit take(choice *c, int32_t most)
     return weir_prefix_take(c->job->service->prefix, c->sequence, c->job->request.cache_salt, most);
 }
 
-/* A kept text of its policy, else what the policy need not see of any. The nearer one says why it is not more. */
+/* A kept text of its policy, else what the policy need not see of any. The nearer one says why it
+ * is not more. */
 static weir_prefix_hit take_watched(choice *c)
 {
     weir_prefix_hit hit = weir_prefix_take_cut(c->job->service->prefix, c->sequence,
@@ -70,7 +73,7 @@ void weir_choice_reuse(choice *c)
             "this text is kept under a KV policy, which the request does not ask for";
 }
 
-/* ---- states ------------------------------------------------------------------------------------------------------- */
+/* ---- states ---------------------------------------------------------------------------------- */
 static int32_t grid_rows(const choice *c)
 {
     const int32_t chunk = c->job->service->chunk, least = c->job->request.n_prompt / GRID_POINTS;
@@ -90,7 +93,8 @@ static bool is_paged(const choice *c)
     return weir_kv_is_paged(weir_kv_store_spec(c->job->service->store));
 }
 
-/* Answers differ from prompts, and prompts are cut by blocks: only what was read whole blocks of is what a prompt that begins so would compute. */
+/* Answers differ from prompts, and prompts are cut by blocks: only what was read whole blocks of is
+ * what a prompt that begins so would compute. */
 static bool has_blocks(const choice *c) { return c->job->service->block_rows > 1; }
 
 /* Where a text can be continued: here, or at the beginning of the page and of the block. */
@@ -124,7 +128,8 @@ static void want(choice *c, weir_work *work, int32_t at)
     work->n_snapshots++;
 }
 
-/* The end of the turn is not known beforehand: the state at the last page's end before it is taken again at every page. */
+/* The end of the turn is not known beforehand: the state at the last page's end before it is taken
+ * again at every page. */
 static void want_last_page(choice *c, weir_work *work)
 {
     const int32_t at = cut(c, c->sequence->n_computed + work->n_rows);
@@ -178,7 +183,7 @@ void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before, bool i
     if (has_news) weir_choice_share(c);
 }
 
-/* ---- keeping -------------------------------------------------------------------------------------------------------- */
+/* ---- keeping --------------------------------------------------------------------------------- */
 void weir_choice_share(choice *c)
 {
     if (!may_reuse(c) || c->sequence->n_computed < WEIR_PAGE_TOKENS) return;
@@ -213,7 +218,8 @@ static void keep_rows(choice *c)
         weir_prefix_name(prefix, sequence, c->job->request.cache_salt, c->job->request.session);
 }
 
-/* What its policy saw and chose, where the index is not enough: rows are gone, or the policy must see all of a text. Its last step was not tended. */
+/* What its policy saw and chose, where the index is not enough: rows are gone, or the policy must
+ * see all of a text. Its last step was not tended. */
 static void keep_watched(choice *c)
 {
     weir_sequence *const sequence = c->sequence;
@@ -248,7 +254,7 @@ void weir_choice_forget(choice *c)
     c->n_marks = 0;
 }
 
-/* ---- room ------------------------------------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------ */
 /* Pages that the works take: new ones, and copies of shared ones that they write into. */
 static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
 {

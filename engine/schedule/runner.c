@@ -49,7 +49,7 @@ static size_t queries_bytes(const weir_runner *runner)
     return (size_t)runner->limits.rows * (size_t)(shape->n_heads * shape->head_dim) * sizeof(float);
 }
 
-/* ---- cold pages, as attention sees them ---------------------------------------------------------------------- */
+/* ---- cold pages, as attention sees them ------------------------------------------------------ */
 static bool is_cold(void *user, int64_t kv_layer, int32_t segment)
 {
     const weir_runner *const runner = user;
@@ -96,7 +96,7 @@ static weir_status open_staging(weir_runner *runner, const weir_kv_spec *spec, w
     return status;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_ledger *ledger,
                              const weir_kv_spec *spec, const weir_runner_limits *limits,
                              weir_error *error)
@@ -213,8 +213,9 @@ void weir_runner_share(weir_runner *runner, const weir_company *company)
 
 const char *weir_runner_problem(const weir_runner *runner) { return runner->problem; }
 
-/* ---- a step ------------------------------------------------------------------------------------------------------ */
-/* Blocks of memory past the sinks that backing the rows takes: new ones, copies of shared ones, and what comes back to be written to. */
+/* ---- a step ---------------------------------------------------------------------------------- */
+/* Blocks of memory past the sinks that backing the rows takes: new ones, copies of shared ones, and
+ * what comes back to be written to. */
 static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
 {
     int64_t pages = 0, heads = 1;
@@ -444,7 +445,8 @@ typedef struct eviction_room {
     const weir_tend_room *others;
 } eviction_room;
 
-/* With a disk blocks leave memory for the rows that stay, the text's own among them; nothing is lost by it. */
+/* With a disk blocks leave memory for the rows that stay, the text's own among them; nothing is
+ * lost by it. */
 static bool make_eviction_room(void *user, const weir_sequence *sequence, weir_kv_pages pages)
 {
     const eviction_room *const e = user;

@@ -1,6 +1,8 @@
-/* engine/schedule/runner.h - one step over some sequences: batch, forward, commit. The only caller of the model's forward pass.
+/* engine/schedule/runner.h - one step over some sequences: batch, forward, commit. The only caller
+ * of the model's forward pass.
  *
- * A step that fails commits nothing: KV rows stay invisible, but recurrent state and open rows may be torn, so the caller resets those sequences. */
+ * A step that fails commits nothing: KV rows stay invisible, but recurrent state and open rows may
+ * be torn, so the caller resets those sequences. */
 #pragma once
 #include "engine/kv/sequence.h"
 #include "engine/kv/tend.h"
@@ -20,7 +22,8 @@ typedef enum weir_logits_wanted {
     WEIR_LOGITS_ALL
 } weir_logits_wanted;
 
-/* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are reserved by the runner. */
+/* The next n_rows tokens of a sequence: its tokens [n_computed, n_computed + n_rows). KV rows are
+ * reserved by the runner. */
 typedef struct weir_work {
     weir_sequence     *sequence;
     int32_t            n_rows;
@@ -30,8 +33,8 @@ typedef struct weir_work {
     weir_batch_snapshot
          snapshots[WEIR_BATCH_SNAPSHOTS]; /* of the recurrent memory, `after` ascending */
     bool is_prompt; /* one row: weir_batch_segment.is_prompt */
-    bool
-        failed; /* out: pages of the sequence could not be read from disk; it is as in a step that failed, the others are not */
+    bool failed; /* out: pages of the sequence could not be read from disk; it is as in a step that
+                    failed, the others are not */
 } weir_work;
 
 typedef struct weir_runner_limits {
@@ -53,13 +56,15 @@ bool              weir_runner_is_state(const weir_runner *runner, const float *r
                                        int64_t n_tokens); /* weir_model_is_state */
 /* weir_model_banks of a sequence between two steps; NULL: of no text. */
 weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);
-/* Rows of a sequence that are there as they were computed, and those that went: where a policy prunes, else where layers have memory of fixed size. */
+/* Rows of a sequence that are there as they were computed, and those that went: where a policy
+ * prunes, else where layers have memory of fixed size. */
 weir_keeping_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
-/* EFULL (nothing computed; pages found so far stay reserved) when the KV store cannot back all rows. EIO:
- * all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
+/* EFULL (nothing computed; pages found so far stay reserved) when the KV store cannot back all
+ * rows. EIO: all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works,
                                              const float **logits, weir_error *error);
-/* The rows of the work get noise for KV and count as computed (weir_model_fill_noise); the rest is as for a step. */
+/* The rows of the work get noise for KV and count as computed (weir_model_fill_noise); the rest is
+ * as for a step. */
 WEIR_MUST_CHECK weir_status weir_runner_fill(weir_runner *runner, weir_work *work,
                                              weir_error *error);
 /* With a disk: what is in memory beside the sequences of a step, and may leave it for them. */
@@ -76,8 +81,9 @@ WEIR_MUST_CHECK weir_status weir_runner_evict(weir_runner *runner, weir_sequence
                                               const weir_tend_room *room, weir_error *error);
 /* Why a work of the last step failed, a borrowed text. */
 const char *weir_runner_problem(const weir_runner *runner);
-/* Shows the queries of every sequence without a policy, [n_rows, n_heads, head_dim] before rotation and after their norm, of each layer without a sliding
- * window, in the steps that follow; NULL ends it. Takes memory for them; only where rows can be evicted. */
+/* Shows the queries of every sequence without a policy, [n_rows, n_heads, head_dim] before rotation
+ * and after their norm, of each layer without a sliding window, in the steps that follow; NULL ends
+ * it. Takes memory for them; only where rows can be evicted. */
 typedef void (*weir_queries_visitor)(void *user, int64_t kv_layer, const float *queries,
                                      int32_t n_rows);
 WEIR_MUST_CHECK weir_status weir_runner_show_queries(weir_runner         *runner,

@@ -37,7 +37,7 @@ struct weir_saver {
     bool           has_work, is_gone, is_closing;
 };
 
-/* ---- the writing thread ------------------------------------------------------------------------------------------- */
+/* ---- the writing thread ---------------------------------------------------------------------- */
 static weir_status refuse(const weir_saver *s, weir_error *error)
 {
     return s->is_gone || s->is_closing
@@ -118,7 +118,7 @@ static void *write_files(void *user)
     return NULL;
 }
 
-/* ---- the engine thread -------------------------------------------------------------------------------------------- */
+/* ---- the engine thread ----------------------------------------------------------------------- */
 static void let_go(weir_saver *s)
 {
     weir_prefix_unpin(s->sessions->service->prefix, s->text.marks, s->text.n_marks);
@@ -179,7 +179,8 @@ static bool begin(weir_saver *s)
     return true;
 }
 
-/* A look costs a pass over the tree: none while nothing was kept and few pages were taken since the last one. */
+/* A look costs a pass over the tree: none while nothing was kept and few pages were taken since the
+ * last one. */
 void weir_saver_tend(weir_saver *s)
 {
     enum { SHARE = 32 };
@@ -249,7 +250,7 @@ void weir_saver_count(const weir_saver *s, weir_service_stats *stats)
     stats->replaced_texts = atomic_load(&s->sessions->n_replaced);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 static void enter(weir_service *service, void *user)
 {
     weir_saver *const s = user;

@@ -1,8 +1,11 @@
-/* engine/schedule/saver.h - kept texts that will be dropped, because memory is short, are written to files before.
+/* engine/schedule/saver.h - kept texts that will be dropped, because memory is short, are written
+ * to files before.
  *
- * The engine thread looks for one after a step, when the pages that are free or cost nothing to free get few, and holds its pages and states;
- * a thread writes them, in copies that it makes under a lock. When pages are needed first, the engine thread takes them away under that
- * lock: it waits for a copy of one page, never for the disk, and the text is dropped as if nobody had begun to save it. */
+ * The engine thread looks for one after a step, when the pages that are free or cost nothing to
+ * free get few, and holds its pages and states; a thread writes them, in copies that it makes under
+ * a lock. When pages are needed first, the engine thread takes them away under that lock: it waits
+ * for a copy of one page, never for the disk, and the text is dropped as if nobody had begun to
+ * save it. */
 #pragma once
 #include "engine/kv/store.h"
 #include "engine/schedule/service.h"
@@ -11,7 +14,8 @@
 extern "C" {
 #endif
 
-/* Fewer tokens than these are computed again sooner than a file of their pages is worth its place among `sessions.limit`. */
+/* Fewer tokens than these are computed again sooner than a file of their pages is worth its place
+ * among `sessions.limit`. */
 enum { WEIR_SAVED_TOKENS = 512 };
 
 typedef struct weir_saver weir_saver;
@@ -24,7 +28,7 @@ void weir_saver_close(weir_saver *saver); /* NULL-safe; while the service runs *
 void weir_saver_pause(weir_saver *saver);
 void weir_saver_resume(weir_saver *saver);
 
-/* ---- engine thread; `saver` may be NULL ---- */
+/* ---- engine thread; `saver` may be NULL ------------------------------------------------------ */
 void weir_saver_tend(weir_saver *saver);
 /* So many pages are unclaimed, or are once the saver has let go of what it holds: then it has. */
 bool weir_saver_makes_room(weir_saver *saver, const weir_service *service, weir_kv_pages wanted);

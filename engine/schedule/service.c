@@ -7,7 +7,7 @@
 #include "engine/base/memory.h"
 #include "engine/schedule/job.h"
 
-/* ---- the engine thread ----------------------------------------------------------------------------------- */
+/* ---- the engine thread ----------------------------------------------------------------------- */
 static void run_calls(weir_service *service)
 {
     pthread_mutex_lock(&service->lock);
@@ -203,7 +203,7 @@ void weir_service_call(weir_service *service, void (*run)(weir_service *service,
     pthread_mutex_unlock(&service->lock);
 }
 
-/* ---- jobs ------------------------------------------------------------------------------------------------ */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 static weir_status check_request(const weir_service *service, const weir_request *request,
                                  weir_error *error)
 {
@@ -405,7 +405,7 @@ void weir_job_release(weir_job *job)
     if (is_over) weir_job_free(job);
 }
 
-/* ---- state ----------------------------------------------------------------------------------------------- */
+/* ---- state ----------------------------------------------------------------------------------- */
 const weir_service_info *weir_service_info_of(const weir_service *service)
 {
     return &service->info;

@@ -1,7 +1,9 @@
-/* engine/schedule/service.h - the engine as a service: jobs in, token events out. What serve, generate, chat and eval stand on.
+/* engine/schedule/service.h - the engine as a service: jobs in, token events out. What serve,
+ * generate, chat and eval stand on.
  *
- * One engine thread owns model, KV and sequences. Any thread submits jobs; events of a job come through its callback on the engine
- * thread, in order, and must not block (copy and wake). Continuous batching, chunked prefill, cancellation. */
+ * One engine thread owns model, KV and sequences. Any thread submits jobs; events of a job come
+ * through its callback on the engine thread, in order, and must not block (copy and wake).
+ * Continuous batching, chunked prefill, cancellation. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,21 +30,23 @@ typedef enum weir_finish {
 } weir_finish;
 
 typedef enum weir_event_type {
-    WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused                                    */
-    WEIR_EVENT_PROMPT, /* log-probabilities of one prompt token (only with want_prompt_logprobs), in order      */
-    WEIR_EVENT_TOKEN, /* one answer token of one choice                                                        */
-    WEIR_EVENT_CHOICE, /* a choice ended: finish; token: the stop id that ended it, -1 otherwise                 */
-    WEIR_EVENT_DONE, /* last event of the job: usage and times; with status != OK the job failed              */
+    WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused */
+    WEIR_EVENT_PROMPT, /* log-probabilities of one prompt token (only with want_prompt_logprobs), in
+                          order      */
+    WEIR_EVENT_TOKEN, /* one answer token of one choice */
+    WEIR_EVENT_CHOICE, /* a choice ended: finish; token: the stop id that ended it, -1 otherwise */
+    WEIR_EVENT_DONE, /* last event of the job: usage and times; with status != OK the job failed */
 } weir_event_type;
 
 enum { WEIR_TOP_LOGPROBS = 20, WEIR_TURN_STARTS = 2 };
 
-/* n_rows, kv_bytes: rows of all choices at their ends, and what KV pages held them; rows that choices share count for each. */
+/* n_rows, kv_bytes: rows of all choices at their ends, and what KV pages held them; rows that
+ * choices share count for each. */
 typedef struct weir_usage {
     int32_t n_prompt, n_cached, n_answer; /* n_answer: over all choices */
     int64_t n_rows, kv_bytes; /* n_rows: those that stayed */
-    int64_t
-        n_evicted; /* rows of all choices that are gone, in the mean of layers and heads with a policy, else of those with banks */
+    int64_t n_evicted; /* rows of all choices that are gone, in the mean of layers and heads with a
+                          policy, else of those with banks */
     weir_banks  banks; /* of all choices at their ends */
     int64_t     kv_budget; /* rows that it may keep; 0: no policy */
     const char *kv_policy; /* its name; NULL: none */
@@ -60,12 +64,13 @@ typedef struct weir_event {
     int32_t             n_top;
     weir_status         status; /* DONE */
     const char         *message; /* DONE with status != OK */
-    const float *
-        embedding; /* DONE, if one was asked for and the prompt was computed: [d_model], borrowed during the callback */
+    const float *embedding; /* DONE, if one was asked for and the prompt was computed: [d_model],
+                               borrowed during the callback */
     weir_usage usage; /* ADMITTED (n_cached) and DONE */
 } weir_event;
 
-/* Returns false to end the choice now (a stop string was found): the engine answers with CHOICE/STOP. */
+/* Returns false to end the choice now (a stop string was found): the engine answers with
+ * CHOICE/STOP. */
 typedef bool (*weir_event_callback)(void *user, const weir_event *event);
 
 typedef struct weir_request {
@@ -75,22 +80,22 @@ typedef struct weir_request {
     int32_t        min_tokens;
     bool           ignore_eos; /* stop ids get -inf instead of ending the answer */
     bool           want_logprobs, want_prompt_logprobs, cache_prompt;
-    bool
-        want_embedding; /* the mean over the prompt of the hidden state behind the last layer; all of it is computed */
+    bool want_embedding; /* the mean over the prompt of the hidden state behind the last layer; all
+                            of it is computed */
     int32_t       n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
     weir_sampling sampling; /* bias list is copied */
     const char   *cache_salt; /* NULL: none; copied */
-    int32_t
-        client; /* whose request it is: clients take turns, whoever has the fewest running goes first */
+    int32_t client; /* whose request it is: clients take turns, whoever has the fewest running goes
+                       first */
     const weir_policy_options *policy; /* NULL: the service's, which may be none; copied */
     int64_t                    kv_budget; /* rows that it keeps; 0: the service's */
     int32_t                    n_pinned; /* so many first rows stay */
     const char
         *session; /* NULL, or the name that the kept text of choice 0 gets (sessions.h); copied */
-    int32_t turn_starts
-        [WEIR_TURN_STARTS]; /* prompt positions before which states are worth keeping; 0: none */
-    int32_t
-        n_kept; /* so many first tokens come from a kept text, as computing them would not give what it holds: without it the job fails */
+    int32_t turn_starts[WEIR_TURN_STARTS]; /* prompt positions before which states are worth
+                                              keeping; 0: none */
+    int32_t n_kept; /* so many first tokens come from a kept text, as computing them would not give
+                       what it holds: without it the job fails */
     weir_event_callback callback;
     void               *user;
 } weir_request;
@@ -106,13 +111,13 @@ typedef struct weir_service_info {
     int64_t     kv_disk_pages,
         kv_host_pages; /* of kv_pages_total, at most on disk, and below a device on the host */
     int64_t kv_bytes_per_token; /* over all layers and heads, past the sinks */
-    int64_t kv_sink_pages,
-        kv_bytes_per_sink; /* of kv_pages_total, for sinks; of one of the first sink_tokens tokens of a text */
-    int64_t
-        kv_open_bytes; /* of a sequence, for rows that wait for their page to be full; 0 in most formats */
-    int64_t recurrent_bytes; /* per sequence, whatever its length */
-    weir_banks
-        banks; /* of a sequence without text: layers and slots; n_layers 0: nothing is dropped but by policies */
+    int64_t kv_sink_pages, kv_bytes_per_sink; /* of kv_pages_total, for sinks; of one of the first
+                                                 sink_tokens tokens of a text */
+    int64_t kv_open_bytes; /* of a sequence, for rows that wait for their page to be full; 0 in most
+                              formats */
+    int64_t    recurrent_bytes; /* per sequence, whatever its length */
+    weir_banks banks; /* of a sequence without text: layers and slots; n_layers 0: nothing is
+                         dropped but by policies */
     const char *kv_format, *k_format, *v_format,
         *wide_format; /* borrowed from the engine; see weir_plan */
     int32_t wide_layers, sink_tokens; /* sink_tokens: a multiple of 64 */
@@ -120,18 +125,19 @@ typedef struct weir_service_info {
     int64_t kv_per_request, kv_per_client; /* bytes of KV that may be held at once; 0: no budget */
 } weir_service_info;
 
-/* ---- budgets of KV memory (budget.c) ---- */
+/* ---- budgets of KV memory (budget.c) --------------------------------------------------------- */
 /* What `rows` rows of one choice take. */
 int64_t weir_service_kv_bytes(const weir_service_info *info, int64_t rows);
-/* Rows that each of n_choices >= 1 may come to hold: the window, or fewer where a budget binds. An answer that reaches it ends with LENGTH. */
+/* Rows that each of n_choices >= 1 may come to hold: the window, or fewer where a budget binds. An
+ * answer that reaches it ends with LENGTH. */
 int32_t weir_service_row_limit(const weir_service_info *info, int32_t n_choices);
 /* EINVAL when the prompt alone does not fit: the text begins with the code kv_budget_exceeded. */
 WEIR_MUST_CHECK weir_status weir_service_check_budget(const weir_service_info *info,
                                                       int64_t n_prompt, int32_t n_choices,
                                                       weir_error *error);
 
-/* What an open HTTP connection takes on the account http, for the plan and the server alike: buffers of a request's head and of a reply's,
- * and the server's record. */
+/* What an open HTTP connection takes on the account http, for the plan and the server alike:
+ * buffers of a request's head and of a reply's, and the server's record. */
 enum {
     WEIR_REQUEST_LINE_BYTES = 9 << 10,
     WEIR_REPLY_HEADER_BYTES = 4 << 10,
@@ -151,21 +157,22 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t    preemptions; /* times a sequence gave its pages back, to be computed again */
     int64_t    evicted_tokens; /* rows that a policy dropped for good */
     weir_banks banks; /* its counts alone: of all texts that ended */
-    int64_t    kv_disk_pages_used,
-        kv_host_pages_used; /* of kv_pages_used and kept texts, on disk, and below a device on the host */
+    int64_t kv_disk_pages_used, kv_host_pages_used; /* of kv_pages_used and kept texts, on disk, and
+                                                       below a device on the host */
     int64_t kv_bytes_out, kv_bytes_back,
-        kv_bytes_read; /* to and from the tiers below since opening: gone there, come back, read where they are */
+        kv_bytes_read; /* to and from the tiers below since opening: gone there, come back, read
+                          where they are */
     int64_t kv_write_errors, kv_read_errors;
-    int64_t kept_tokens, kept_states,
-        dropped_tokens; /* texts that can be continued, states on them; kept ones that made room, ever */
+    int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on
+                                                         them; kept ones that made room, ever */
     int64_t kept_cut_texts,
         kept_cut_tokens; /* texts that a KV policy watched, which are continued whole */
     int64_t unsaved_tokens; /* of dropped_tokens, in no session file */
     int64_t saved_texts, saved_tokens, save_failures,
         saves_given_up; /* because memory was short: in files; not; memory was needed first */
     int64_t replaced_texts; /* files that gave way to newer ones */
-    int64_t found_texts,
-        found_tokens; /* files that came back because a prompt began like them, and what of the prompt they held */
+    int64_t found_texts, found_tokens; /* files that came back because a prompt began like them, and
+                                          what of the prompt they held */
     int64_t kept_bytes; /* of pages that only they hold: others get them when they need them */
 } weir_service_stats;
 
@@ -210,11 +217,14 @@ WEIR_MUST_CHECK weir_status weir_service_open(weir_service **out, const weir_ser
 /* Cancels what runs, ends the thread. Jobs must have been released. */
 void weir_service_close(weir_service *service);
 
-/* What a service of so many slots takes at open beside its sequences, on the account tokens; the sampler's scratch is its own account. */
+/* What a service of so many slots takes at open beside its sequences, on the account tokens; the
+ * sampler's scratch is its own account. */
 size_t weir_service_bytes(int32_t n_slots);
 
-/* EFULL: the queue is full (429). ENOMEM: memory.host has no room for it now (503). EINVAL: prompt longer than the window (text holds both phrases of spec/serving.md 2.6) or than a budget allows, or bad numbers.
- * EUNSUPPORTED while draining (503). The job lives until weir_job_release, also after DONE. */
+/* EFULL: the queue is full (429). ENOMEM: memory.host has no room for it now (503). EINVAL: prompt
+ * longer than the window (text holds both phrases of spec/serving.md 2.6) or than a budget allows,
+ * or bad numbers. EUNSUPPORTED while draining (503). The job lives until weir_job_release, also
+ * after DONE. */
 WEIR_MUST_CHECK weir_status weir_service_submit(weir_service *service, weir_job **out,
                                                 const weir_request *request, weir_error *error);
 void                        weir_job_cancel(
@@ -224,7 +234,8 @@ void weir_job_release(
 
 const weir_service_info *weir_service_info_of(const weir_service *service);
 void weir_service_stats_of(const weir_service *service, weir_service_stats *out);
-/* The sequences in the batch after the last step, at most n_slots of them. Returns how many. Any thread. */
+/* The sequences in the batch after the last step, at most n_slots of them. Returns how many. Any
+ * thread. */
 int32_t weir_service_sequences_of(const weir_service *service, weir_service_sequence *out);
 /* No new jobs; returns when all ended or the deadline passed (then the rest is cancelled). */
 void weir_service_drain(weir_service *service, int64_t deadline_ns);

@@ -1,11 +1,12 @@
-/* engine/schedule/session_cut.c - sessions of texts that a KV policy watched (engine/kv/cut_texts.h): what is saved of an entry, and an entry made of a
- * file once everything in it has proved right: the policy is opened, its state is read, its rows are counted. */
+/* engine/schedule/session_cut.c - sessions of texts that a KV policy watched
+ * (engine/kv/cut_texts.h): what is saved of an entry, and an entry made of a file once everything
+ * in it has proved right: the policy is opened, its state is read, its rows are counted. */
 #include <string.h>
 
 #include "engine/base/memory.h"
 #include "engine/schedule/session_internal.h"
 
-/* ---- saving --------------------------------------------------------------------------------------------------------- */
+/* ---- saving ---------------------------------------------------------------------------------- */
 static bool take(weir_sessions *s, bool is_held)
 {
     session_carrier *const own = &s->own;
@@ -53,7 +54,7 @@ void session_cut_of(weir_session_cut *out, const weir_sessions *sessions)
                                .state_bytes = own->cut.state_bytes };
 }
 
-/* ---- restoring ------------------------------------------------------------------------------------------------------ */
+/* ---- restoring ------------------------------------------------------------------------------- */
 /* A text on its way in. */
 typedef struct arrival {
     weir_sessions   *sessions;

@@ -1,4 +1,5 @@
-/* engine/schedule/session_folder.c - the folder of sessions: names, what lies there, and room for more. */
+/* engine/schedule/session_folder.c - the folder of sessions: names, what lies there, and room for
+ * more. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -75,7 +76,7 @@ weir_status session_folder_prepare(const weir_sessions *sessions, weir_error *er
     return WEIR_OK;
 }
 
-/* ---- what is there ------------------------------------------------------------------------------------------------- */
+/* ---- what is there --------------------------------------------------------------------------- */
 /* The name of a session's file; false for any other. */
 static bool name_of(char name[WEIR_SESSION_NAME + 1], const char *entry)
 {
@@ -155,7 +156,7 @@ weir_status session_folder_list(const weir_sessions *sessions, weir_session_info
     return WEIR_OK;
 }
 
-/* ---- what is in a file ---------------------------------------------------------------------------------------------- */
+/* ---- what is in a file ----------------------------------------------------------------------- */
 static weir_status read_open(session_contents *out, const weir_sessions *s,
                              weir_session_reader *reader)
 {
@@ -194,7 +195,7 @@ void session_contents_free(session_contents *contents)
     contents->tokens = NULL;
 }
 
-/* ---- room ---------------------------------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------ */
 static void note_loss(weir_service *service, void *user)
 {
     const session_contents *const lost = user;
@@ -241,7 +242,8 @@ static void replace_file(weir_sessions *sessions, const weir_session_info *info,
                  (int)info->n_tokens, n, sessions->disk);
 }
 
-/* Damaged files count for their bytes, but nobody deletes them unasked: what they held may be all that there is. */
+/* Damaged files count for their bytes, but nobody deletes them unasked: what they held may be all
+ * that there is. */
 static weir_status make_room_in(weir_sessions *sessions, weir_session_info *list, size_t n_files,
                                 const session_pending *other, const char *name, size_t n_bytes,
                                 weir_error *error)

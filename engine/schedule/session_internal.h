@@ -17,8 +17,8 @@ typedef struct session_carrier {
     weir_prefix_mark
             marks[WEIR_SESSION_STATES]; /* [n_marks]: pinned (saving) or lent (restoring) */
     int32_t n_marks;
-    bool
-        is_cut; /* a policy watched it: `cut` is what the list of such texts has of it, or will have */
+    bool    is_cut; /* a policy watched it: `cut` is what the list of such texts has of it, or will
+                       have */
     weir_cut_content cut;
 } session_carrier;
 
@@ -68,14 +68,17 @@ typedef struct session_contents {
     char     salt[WEIR_PREFIX_SALT + 1];
     int32_t  places[WEIR_SESSION_STATES]; /* [n_states] */
 } session_contents;
-/* Of a file that can be used here. On failure there is nothing to free, and freeing it is harmless. */
+/* Of a file that can be used here. On failure there is nothing to free, and freeing it is
+ * harmless. */
 WEIR_MUST_CHECK weir_status session_contents_read(session_contents    *out,
                                                   const weir_sessions *sessions, const char *name);
 void                        session_contents_free(session_contents *contents);
-/* Deletes it, also from the index; what it held is in no file now. Returns 0 or errno. Folder locked. */
+/* Deletes it, also from the index; what it held is in no file now. Returns 0 or errno. Folder
+ * locked. */
 int session_folder_drop(weir_sessions *sessions, const char *name);
-/* Deletes automatic files, those that were used longest ago first, until one of n_bytes may be added under `name`, and keeps that room for
- * this writer until session_folder_done. ECANCELED: the other one writes a file of this name. */
+/* Deletes automatic files, those that were used longest ago first, until one of n_bytes may be
+ * added under `name`, and keeps that room for this writer until session_folder_done. ECANCELED: the
+ * other one writes a file of this name. */
 WEIR_MUST_CHECK weir_status session_folder_make_room(weir_sessions *sessions, int writer,
                                                      const char *name, size_t n_bytes,
                                                      weir_error *error);
@@ -95,7 +98,8 @@ void                        session_end(weir_sessions *sessions);
 /* auto-DIGEST, so that the same text, under the same policy if it has one, has the same file. */
 void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens,
                        const char *salt, const weir_session_cut *cut);
-/* An automatic file of this text that can be used and has as many states, or more: memory may have lost some since. It is marked as used now. */
+/* An automatic file of this text that can be used and has as many states, or more: memory may have
+ * lost some since. It is marked as used now. */
 bool                        session_is_there(const weir_sessions *sessions, const char *name,
                                              const weir_session_text *text);
 WEIR_MUST_CHECK weir_status session_write_text(weir_sessions *sessions, int writer,

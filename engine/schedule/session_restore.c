@@ -1,5 +1,6 @@
-/* engine/schedule/session_restore.c - from files to kept texts: the engine thread gives the sequence empty pages and slots for states, the caller's thread
- * reads into them, the engine thread takes in what has proved right. */
+/* engine/schedule/session_restore.c - from files to kept texts: the engine thread gives the
+ * sequence empty pages and slots for states, the caller's thread reads into them, the engine thread
+ * takes in what has proved right. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "engine/base/memory.h"
 #include "engine/schedule/session_internal.h"
 
-/* ---- on the engine thread ---- */
+/* ---- on the engine thread -------------------------------------------------------------------- */
 typedef struct room { /* what one call wants */
     weir_sessions *sessions;
     int32_t        n_states;
@@ -24,7 +25,8 @@ static bool is_tiered(const weir_sessions *s)
     return weir_kv_cold_pages(weir_kv_store_spec(s->service->store)) > 0;
 }
 
-/* Of a text that is restored beside a disk, at a time: what running sequences can spare for sure. */
+/* Of a text that is restored beside a disk, at a time: what running sequences can spare for
+ * sure. */
 static int64_t piece_rows(const weir_sessions *s)
 {
     enum { LEAST_BLOCKS = 2, MOST_BLOCKS = 16 };
@@ -119,7 +121,7 @@ static void throw_away(weir_service *service, void *user)
     weir_sequence_clear(&s->own.sequence);
 }
 
-/* ---- reading ---- */
+/* ---- reading --------------------------------------------------------------------------------- */
 weir_status session_read_salt(weir_sessions *sessions, weir_session_reader *reader,
                               weir_error *error)
 {
@@ -271,7 +273,7 @@ weir_status session_restore_named(weir_sessions *s, const char *name, weir_sessi
                                     : status;
 }
 
-/* ---- those that are asked for ---- */
+/* ---- those that are asked for ---------------------------------------------------------------- */
 weir_status weir_sessions_restore(weir_sessions *sessions, const char *name,
                                   weir_session_result *result, weir_error *error)
 {
@@ -324,7 +326,7 @@ weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir
     return status == WEIR_ENOTFOUND ? WEIR_OK : status;
 }
 
-/* ---- the most recent ones ---- */
+/* ---- the most recent ones -------------------------------------------------------------------- */
 static int by_age(const void *a, const void *b)
 {
     const int64_t left = ((const weir_session_info *)a)->changed_ns,
@@ -332,7 +334,8 @@ static int by_age(const void *a, const void *b)
     return (left > right) - (left < right);
 }
 
-/* Of the usable files, the newest that fit in free pages are moved to the end of the list; returns where they begin. */
+/* Of the usable files, the newest that fit in free pages are moved to the end of the list; returns
+ * where they begin. */
 static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(s->service->store);

@@ -1,5 +1,6 @@
-/* engine/schedule/session_save.c - from kept texts to files: the engine thread lets the sequence share a text's pages and pins its states, the caller's
- * thread writes them, the engine thread lets go. */
+/* engine/schedule/session_save.c - from kept texts to files: the engine thread lets the sequence
+ * share a text's pages and pins its states, the caller's thread writes them, the engine thread lets
+ * go. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +12,7 @@
 #include "engine/base/log.h"
 #include "engine/schedule/session_internal.h"
 
-/* ---- on the engine thread ---- */
+/* ---- on the engine thread -------------------------------------------------------------------- */
 typedef struct wish { /* of one call */
     weir_sessions           *sessions;
     const weir_session_wish *save;
@@ -102,7 +103,7 @@ static void let_go(weir_service *service, void *user)
     weir_sequence_clear(&s->own.sequence);
 }
 
-/* ---- writing ---- */
+/* ---- writing --------------------------------------------------------------------------------- */
 weir_status session_write_text(weir_sessions *sessions, int writer, const char *name,
                                const weir_session_text *text, weir_session_result *result,
                                weir_error *error)

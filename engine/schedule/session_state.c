@@ -1,5 +1,5 @@
-/* engine/schedule/session_state.c - states as databases keep them (docs/session-format.md, version 4): one of a text, in fewer bits if wanted, with the
- * tokens behind it; and one made of two. */
+/* engine/schedule/session_state.c - states as databases keep them (docs/session-format.md, version
+ * 4): one of a text, in fewer bits if wanted, with the tokens behind it; and one made of two. */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,7 +34,7 @@ static void give(const weir_sessions *s, scratch *taken)
     weir_ledger_free(s->service->ledger, taken->memory, WEIR_ACCOUNT_SNAPSHOTS, taken->bytes);
 }
 
-/* ---- to files --------------------------------------------------------------------------------------------------------- */
+/* ---- to files -------------------------------------------------------------------------------- */
 static weir_status write_file(const weir_sessions *s, const weir_session_text *text, int64_t room,
                               const char *path, weir_session_result *result, weir_error *error)
 {
@@ -101,7 +101,7 @@ weir_status session_write_state(weir_sessions *s, const weir_session_wish *save,
                       state->room, path, result, error);
 }
 
-/* ---- from files ------------------------------------------------------------------------------------------------------- */
+/* ---- from files ------------------------------------------------------------------------------ */
 static weir_status check_packed(const weir_sessions *s, const weir_session_header *header,
                                 weir_error *error)
 {
@@ -130,7 +130,7 @@ weir_status session_read_states(const weir_sessions *s, weir_session_reader *rea
     return status;
 }
 
-/* ---- two as one --------------------------------------------------------------------------------------------------------- */
+/* ---- two as one ------------------------------------------------------------------------------ */
 /* The last state of a file, at the end of its text. The caller closes the reader. */
 static weir_status read_last(const weir_sessions *s, weir_session_reader **reader, const char *path,
                              float *state, weir_error *error)

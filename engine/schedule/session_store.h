@@ -1,4 +1,5 @@
-/* engine/schedule/session_store.h - opening the sessions of an engine, and what happens without anyone asking. */
+/* engine/schedule/session_store.h - opening the sessions of an engine, and what happens without
+ * anyone asking. */
 #pragma once
 #include "engine/kv/session_file.h"
 #include "engine/schedule/sessions.h"
@@ -10,13 +11,13 @@ extern "C" {
 typedef struct weir_sessions_options {
     const char           *folder; /* made when it is not there */
     weir_session_identity identity;
-    weir_service *
-        service; /* with a prefix index; outlives the sessions. NULL: they can be listed and deleted, no more */
+    weir_service *service; /* with a prefix index; outlives the sessions. NULL: they can be listed
+                              and deleted, no more */
     int32_t limit; /* files */
     int64_t disk; /* bytes of all files; 0: no cap */
     bool    saves_unasked; /* texts that would be dropped, and finds files by what is in them */
-    int32_t
-        n_states; /* that one session may take of the kept states; at least 1 where the model has any */
+    int32_t n_states; /* that one session may take of the kept states; at least 1 where the model
+                         has any */
 } weir_sessions_options;
 
 /* What the account tokens holds for `saves_unasked` beside a sequence. */
@@ -33,10 +34,11 @@ const weir_session_identity *weir_sessions_identity_of(const weir_sessions *sess
 /* For tests: the text that is being saved because memory is short is done with. */
 void weir_sessions_settle(weir_sessions *sessions);
 
-/* At the end: writes the texts that were used last, named ones under their names, as far as limit and disk allow. Returns how many are
- * on the disk now; what fails is logged. */
+/* At the end: writes the texts that were used last, named ones under their names, as far as limit
+ * and disk allow. Returns how many are on the disk now; what fails is logged. */
 int32_t weir_sessions_save_recent(weir_sessions *sessions);
-/* At the start: restores the files that were used last, as far as pages are free. Returns how many; what cannot be used is logged. */
+/* At the start: restores the files that were used last, as far as pages are free. Returns how many;
+ * what cannot be used is logged. */
 int32_t weir_sessions_restore_recent(weir_sessions *sessions);
 
 #ifdef __cplusplus

@@ -1,6 +1,7 @@
-/* engine/schedule/sessions.c - opening and closing, and one at a time. A session goes through one sequence that belongs to the sessions: the engine
- * thread lets it share the pages of a kept text (session_save.c; nobody writes to those) or gives it empty ones (session_restore.c), the caller's thread
- * moves the bytes, and the engine thread takes everything back. */
+/* engine/schedule/sessions.c - opening and closing, and one at a time. A session goes through one
+ * sequence that belongs to the sessions: the engine thread lets it share the pages of a kept text
+ * (session_save.c; nobody writes to those) or gives it empty ones (session_restore.c), the caller's
+ * thread moves the bytes, and the engine thread takes everything back. */
 #include "engine/schedule/sessions.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 
 #include "engine/schedule/session_internal.h"
 
-/* ---- opening ----------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 /* With a disk, what the sequence holds may move like that of others. */
 static void enter(weir_service *service, void *user)
 {
@@ -81,7 +82,7 @@ weir_status session_begin(weir_sessions *s, weir_error *error)
 
 void session_end(weir_sessions *s) { (void)pthread_mutex_unlock(&s->lock); }
 
-/* ---- the folder ------------------------------------------------------------------------------------------------------- */
+/* ---- the folder ------------------------------------------------------------------------------ */
 weir_status weir_sessions_delete(weir_sessions *sessions, const char *name, weir_error *error)
 {
     session_path path;

@@ -5,8 +5,9 @@
 #include "engine/kv/coda_compose.h"
 #include "engine/kv/coda_state.h"
 
-/* ---- fewer bits ------------------------------------------------------------------------------------------------------- */
-/* Layers lie in their order in the recurrent memory: what is between two that are packed is kept as it is. */
+/* ---- fewer bits ------------------------------------------------------------------------------ */
+/* Layers lie in their order in the recurrent memory: what is between two that are packed is kept as
+ * it is. */
 typedef struct piece {
     weir_coda_layer layer; /* if is_coda */
     bool            is_coda;
@@ -16,7 +17,8 @@ typedef struct piece {
 
 static size_t padded(size_t n) { return (n + 63) / 64 * 64; }
 
-/* From `at` to the next layer that is packed, or that layer; false: there is no more. next_layer: where to look on. */
+/* From `at` to the next layer that is packed, or that layer; false: there is no more. next_layer:
+ * where to look on. */
 static bool next_piece(const weir_model *model, int32_t bits, int64_t *next_layer, piece *p)
 {
     const size_t  at = p->at + p->bytes, total = weir_model_recurrent_bytes(model);
@@ -77,7 +79,7 @@ weir_status weir_state_unpack(const weir_model *model, const void *packed, int32
     return WEIR_OK;
 }
 
-/* ---- two as one --------------------------------------------------------------------------------------------------------- */
+/* ---- two as one ------------------------------------------------------------------------------ */
 const char *weir_state_merge_problem(const weir_model *model)
 {
     weir_coda_layer layer;

@@ -1,13 +1,15 @@
 /* engine/schedule/step.c - planning, and one step of the engine thread.
  *
- * A step takes one row of every sequence that decodes and one piece of the oldest prompt; short prompts share what is left of the rows.
- * Pieces end at multiples of the chunk from position 0; while others decode, smaller pieces of the same grid keep them moving. When pages
- * run out, the youngest sequence is preempted: it forgets what it computed and is computed again later, bit for bit the same. */
+ * A step takes one row of every sequence that decodes and one piece of the oldest prompt; short
+ * prompts share what is left of the rows. Pieces end at multiples of the chunk from position 0;
+ * while others decode, smaller pieces of the same grid keep them moving. When pages run out, the
+ * youngest sequence is preempted: it forgets what it computed and is computed again later, bit for
+ * bit the same. */
 #include "engine/base/clock.h"
 #include "engine/kv/cut_texts.h"
 #include "engine/schedule/job.h"
 
-/* ---- planning -------------------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 static bool is_decoding(const choice *c)
 {
     return c->sequence->n_tokens - c->sequence->n_computed == 1 && c->n_answer > 0;
@@ -18,7 +20,8 @@ static bool can_run(const slot *s)
     return s->owner != NULL && !s->owner->is_waiting && !s->owner->is_stalled;
 }
 
-/* Where reading ends and an answer begins, which is computed again as it was: where the two differ. */
+/* Where reading ends and an answer begins, which is computed again as it was: where the two
+ * differ. */
 static int32_t prompt_end(const weir_service *service, const choice *c)
 {
     const weir_sequence *const sequence = c->sequence;
@@ -96,7 +99,7 @@ static int32_t plan(weir_service *service)
     return n_works;
 }
 
-/* ---- room ------------------------------------------------------------------------------------------------ */
+/* ---- room ------------------------------------------------------------------------------------ */
 /* NULL when only one is left. */
 static choice *youngest(const weir_service *service)
 {
@@ -124,7 +127,7 @@ void weir_choice_preempt(choice *c)
     c->is_again = true;
 }
 
-/* ---- results --------------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 static bool is_stop(const weir_service *service, int32_t id)
 {
     for (size_t i = 0; i < service->n_stop_ids; i++) {
@@ -159,7 +162,8 @@ static void report_prompt(weir_service *service, choice *c, const weir_work *wor
     }
 }
 
-/* Draws the next token of a choice from its logits row, reports it, and ends the choice if that was the last. */
+/* Draws the next token of a choice from its logits row, reports it, and ends the choice if that was
+ * the last. */
 static void advance(weir_service *service, choice *c, const float *row)
 {
     weir_job *const           job = c->job;

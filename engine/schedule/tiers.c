@@ -11,7 +11,8 @@ enum {
     BACK_BYTES = 8 << 20 /* that come back after a step */
 };
 
-/* Everybody whose blocks are looked at: who runs, then who works (some of them twice, which does no harm). */
+/* Everybody whose blocks are looked at: who runs, then who works (some of them twice, which does no
+ * harm). */
 typedef struct sequences {
     const weir_company *company;
     const weir_work    *works;
@@ -32,7 +33,8 @@ static sequences sequences_of(const weir_company *company, const weir_work *work
     return all;
 }
 
-/* Blocks from the first past the sinks, but not 0, to this end may leave: whole ones that no step writes to. */
+/* Blocks from the first past the sinks, but not 0, to this end may leave: whole ones that no step
+ * writes to. */
 static int64_t demotable_end(const weir_kv_table *table, int32_t hot)
 {
     const int64_t whole = table->n_rows / WEIR_PAGE_TOKENS, cool = table->n_pages - hot;

@@ -1,4 +1,5 @@
-/* engine/serve/access.c - keys by their digests, all of them always compared in full; hosts and origins by name. */
+/* engine/serve/access.c - keys by their digests, all of them always compared in full; hosts and
+ * origins by name. */
 #include "engine/serve/access.h"
 
 #include <arpa/inet.h>
@@ -45,7 +46,7 @@ int weir_access_check(const weir_access *access, const char *authorization, cons
     return found;
 }
 
-/* ---- hosts ---------------------------------------------------------------------------------------- */
+/* ---- hosts ----------------------------------------------------------------------------------- */
 
 /* A Host header in parts. */
 typedef struct host_name {
@@ -120,7 +121,7 @@ bool weir_access_host(const weir_access *access, const char *text)
     return false;
 }
 
-/* ---- origins -------------------------------------------------------------------------------------- */
+/* ---- origins --------------------------------------------------------------------------------- */
 
 bool weir_access_origin(const weir_access *access, const char *origin)
 {

@@ -1,4 +1,5 @@
-/* engine/serve/answer.c - tokens -> code points -> stop strings -> reasoning -> tool calls; each stage may hold text back. */
+/* engine/serve/answer.c - tokens -> code points -> stop strings -> reasoning -> tool calls; each
+ * stage may hold text back. */
 #include "engine/serve/answer.h"
 
 #include "engine/base/memory.h"

@@ -1,6 +1,8 @@
-/* engine/serve/answer.h - one choice of an answer: from token ids to text, reasoning, tool calls and scores.
+/* engine/serve/answer.h - one choice of an answer: from token ids to text, reasoning, tool calls
+ * and scores.
  *
- * Tokens go in on the engine thread; whoever writes the reply takes what has come out. The caller holds the request's lock. */
+ * Tokens go in on the engine thread; whoever writes the reply takes what has come out. The caller
+ * holds the request's lock. */
 #pragma once
 #include "engine/schedule/service.h"
 #include "engine/serve/scores.h"

@@ -43,7 +43,7 @@ static weir_status render(weir_chat_output *out, const weir_server *server,
     return status;
 }
 
-/* ---- templates without tools ---- */
+/* ---- templates without tools ----------------------------------------------------------------- */
 
 static bool has_calls(const json_t *messages)
 {
@@ -105,7 +105,7 @@ static weir_status render_request(weir_chat_output *out, const weir_server *serv
     return status;
 }
 
-/* ---- thinking ---- */
+/* ---- thinking -------------------------------------------------------------------------------- */
 
 static bool variable_is_read(const weir_server *server, const json_t *messages, json_t *one,
                              json_t *other)
@@ -140,7 +140,7 @@ bool weir_chat_reads_effort(const weir_server *server)
     return read;
 }
 
-/* ---- the whole ---- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 weir_status weir_text_encode(weir_ids *ids, const weir_server *server, const char *text, size_t n,
                              const weir_encode_options *options, const char *param,

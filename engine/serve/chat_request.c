@@ -23,7 +23,7 @@ static weir_status read_logprobs(weir_openai_request *request, const json_t *roo
     return WEIR_OK;
 }
 
-/* ---- tools ---- */
+/* ---- tools ----------------------------------------------------------------------------------- */
 
 static bool has_tool(const json_t *tools, const char *name)
 {
@@ -79,7 +79,7 @@ static weir_status read_tools(weir_openai_request *request, const json_t *root,
     return choice != NULL ? read_choice(request, choice, error) : WEIR_OK;
 }
 
-/* ---- variables of the template ---- */
+/* ---- variables of the template --------------------------------------------------------------- */
 
 static weir_status set_thinking(weir_openai_request *request, bool on, weir_api_error *error)
 {
@@ -145,7 +145,7 @@ static weir_status read_effort(weir_openai_request *request, const json_t *root,
     return out_of_memory(error);
 }
 
-/* ---- fields with one value that is served ---- */
+/* ---- fields with one value that is served ---------------------------------------------------- */
 
 static weir_status check_modalities(const json_t *root, weir_api_error *error)
 {

@@ -1,5 +1,5 @@
-/* engine/serve/check.c - what a whole head can be refused for, in the order: Host, origin, key, path,
- * method, state of the server, body. Framing was checked while it was read (http_head.c). */
+/* engine/serve/check.c - what a whole head can be refused for, in the order: Host, origin, key,
+ * path, method, state of the server, body. Framing was checked while it was read (http_head.c). */
 #include <string.h>
 #include <strings.h>
 
@@ -14,8 +14,8 @@ static weir_status check_host(const weir_exchange *x, const char *host, weir_api
                          weir_quote(host).text);
 }
 
-/* Pages of other sites may not use the server: browsers say in Origin and Sec-Fetch-Site which page asks, and other clients send neither.
- * Following a link to the page itself is no use. */
+/* Pages of other sites may not use the server: browsers say in Origin and Sec-Fetch-Site which page
+ * asks, and other clients send neither. Following a link to the page itself is no use. */
 static weir_status check_origin(weir_exchange *x, const weir_http_head *head, const char *bytes,
                                 weir_api_error *error)
 {

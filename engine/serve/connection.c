@@ -1,5 +1,5 @@
-/* engine/serve/connection.c - one connection: it reads a request, has it answered, and begins again.
- * Every step returns true when it led to another phase, false when it has to wait. */
+/* engine/serve/connection.c - one connection: it reads a request, has it answered, and begins
+ * again. Every step returns true when it led to another phase, false when it has to wait. */
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
@@ -83,9 +83,10 @@ void weir_connection_close(weir_connection *c)
     c->fd = -1;
 }
 
-/* ---- bytes that come -------------------------------------------------------------------------- */
+/* ---- bytes that come ------------------------------------------------------------------------- */
 
-/* 1: some came; 0: none now, or never again (then c->peer_closed); the connection is closed when it failed. */
+/* 1: some came; 0: none now, or never again (then c->peer_closed); the connection is closed when it
+ * failed. */
 static int receive(weir_connection *c, char *to, size_t n, size_t *received)
 {
     ssize_t got;
@@ -115,7 +116,7 @@ static void consume(weir_connection *c, size_t n)
     memmove(c->in, c->in + n, c->in_used);
 }
 
-/* ---- refusals --------------------------------------------------------------------------------- */
+/* ---- refusals -------------------------------------------------------------------------------- */
 
 /* Ends the request that is being read: its answer says why, then the connection closes. */
 static bool refuse(weir_connection *c, int status, const char *text)
@@ -132,7 +133,7 @@ static bool refuse(weir_connection *c, int status, const char *text)
     return true;
 }
 
-/* ---- requests --------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static bool dispatch(weir_connection *c)
 {
@@ -275,9 +276,10 @@ static bool read_body(weir_connection *c)
     return refuse(c, 400, "the request ended in its body");
 }
 
-/* ---- answers ---------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
-/* What the peer still sends is not read as a request; closing with it unread would reset the connection and destroy the answer. */
+/* What the peer still sends is not read as a request; closing with it unread would reset the
+ * connection and destroy the answer. */
 static void linger(weir_connection *c)
 {
     (void)shutdown(c->fd, SHUT_WR);
@@ -343,7 +345,7 @@ void weir_connection_run(weir_connection *c, uint32_t events)
     if (c->phase != WEIR_PHASE_CLOSED) weir_loop_watch(&c->server->loop, c, events_of(c));
 }
 
-/* ---- times ------------------------------------------------------------------------------------ */
+/* ---- times ----------------------------------------------------------------------------------- */
 
 static bool out_of_time(weir_connection *c, int64_t waited_ns)
 {

@@ -72,7 +72,8 @@ weir_status weir_api_over_budget(weir_api_error *error, const char *param, const
     return status;
 }
 
-/* Where a path in a text ends: at its quote, before ": " where it begins the text, else with its word. */
+/* Where a path in a text ends: at its quote, before ": " where it begins the text, else with its
+ * word. */
 static const char *end_of_path(const char *text, const char *path)
 {
     const char *const quote =
@@ -82,7 +83,8 @@ static const char *end_of_path(const char *text, const char *path)
     return path + strcspn(path, " \t'\"():,;");
 }
 
-/* Texts of the engine name files by their whole path: clients get the file's name alone, the log all of it. */
+/* Texts of the engine name files by their whole path: clients get the file's name alone, the log
+ * all of it. */
 static const char *without_folders(char *out, size_t size, const char *text)
 {
     size_t n = 0;

@@ -1,4 +1,5 @@
-/* engine/serve/errors.h - what a refused request is told: an HTTP status and OpenAI's error object. */
+/* engine/serve/errors.h - what a refused request is told: an HTTP status and OpenAI's error
+ * object. */
 #pragma once
 #include <stdint.h>
 
@@ -18,7 +19,8 @@ typedef struct weir_api_error {
     int         retry_after; /* seconds; 0: no such header */
 } weir_api_error;
 
-/* Fill `error` and return EINVAL, so that a check ends in one line. `param` and `code` may be NULL; the type follows from the status. */
+/* Fill `error` and return EINVAL, so that a check ends in one line. `param` and `code` may be NULL;
+ * the type follows from the status. */
 WEIR_MUST_CHECK weir_status weir_api_fail(weir_api_error *error, int status, const char *code,
                                           const char *param, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
@@ -42,14 +44,16 @@ typedef struct weir_api_case {
     int         http;
     const char *code, *param; /* static texts, may be NULL */
 } weir_api_case;
-/* By the case of `status`; as weir_api_from_status where there is none. Returns `status`, or EINVAL. */
+/* By the case of `status`; as weir_api_from_status where there is none. Returns `status`, or
+ * EINVAL. */
 WEIR_MUST_CHECK weir_status weir_api_by_case(weir_api_error *error, const weir_api_case *cases,
                                              size_t n_cases, weir_status status, const char *text);
 
 /* {"error":{...}} */
 WEIR_MUST_CHECK weir_status weir_api_error_write(weir_buffer *out, const weir_api_error *error);
 
-/* Up to 60 bytes of `text`, everything but printable ASCII replaced by '?': for quoting what a client sent. */
+/* Up to 60 bytes of `text`, everything but printable ASCII replaced by '?': for quoting what a
+ * client sent. */
 typedef struct weir_quoted {
     char text[64];
 } weir_quoted;

@@ -1,4 +1,5 @@
-/* engine/serve/exchange.c - the life of one request: opened by its first line, worked on by any thread, ended by a worker. */
+/* engine/serve/exchange.c - the life of one request: opened by its first line, worked on by any
+ * thread, ended by a worker. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>

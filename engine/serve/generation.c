@@ -1,5 +1,5 @@
-/* engine/serve/generation.c - a generation at work: its prompts become jobs, the engine's events answers, the last of them the end. The engine thread runs
- * `on_event` only. */
+/* engine/serve/generation.c - a generation at work: its prompts become jobs, the engine's events
+ * answers, the last of them the end. The engine thread runs `on_event` only. */
 #include "engine/serve/generation.h"
 
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "engine/base/memory.h"
 #include "engine/text/turns.h"
 
-/* ---- events (engine thread) --------------------------------------------------------------------------------------- */
+/* ---- events (engine thread) ------------------------------------------------------------------ */
 
 static weir_status take_prompt_score(weir_prompt *prompt, const weir_event *event)
 {
@@ -114,7 +114,7 @@ static bool on_event(void *user, const weir_event *event)
     return go_on;
 }
 
-/* ---- submitting (worker) -------------------------------------------------------------------------------------------- */
+/* ---- submitting (worker) --------------------------------------------------------------------- */
 
 /* What cannot be read from the disk is computed: the file stays for whoever looks into it. */
 static void resume(const weir_exchange *x, const weir_request *request)
@@ -130,7 +130,8 @@ static void resume(const weir_exchange *x, const weir_request *request)
         weir_sessions_recall(sessions, request->prompt, request->n_prompt, request->cache_salt);
 }
 
-/* A state that computing its text would give is computed when it cannot be read; any other must be there. */
+/* A state that computing its text would give is computed when it cannot be read; any other must be
+ * there. */
 static weir_status load_beginning(const weir_generation *g, weir_error *error)
 {
     const weir_documents documents = weir_states_documents(g->exchange);
@@ -191,7 +192,8 @@ static weir_status submit(weir_generation *g, weir_prompt *prompt, weir_error *e
     return WEIR_OK;
 }
 
-/* The service's texts begin with the code that clients look for, where there is one (engine/schedule/service.h). */
+/* The service's texts begin with the code that clients look for, where there is one
+ * (engine/schedule/service.h). */
 static bool has_code(const weir_error *error, const char *code)
 {
     const size_t n = strlen(code);
@@ -220,7 +222,8 @@ static void submit_failure(weir_generation *g, const weir_prompt *prompt, weir_s
     }
 }
 
-/* Starts as many prompts as there are slots; the others wait here, so that one request cannot fill the queue. */
+/* Starts as many prompts as there are slots; the others wait here, so that one request cannot fill
+ * the queue. */
 static void submit_more(weir_generation *g)
 {
     weir_exchange *const x = g->exchange;
@@ -248,7 +251,7 @@ static void submit_more(weir_generation *g)
     }
 }
 
-/* ---- ending (worker) --------------------------------------------------------------------------------------------------- */
+/* ---- ending (worker) ------------------------------------------------------------------------- */
 
 static weir_success success_of(const weir_generation *g)
 {

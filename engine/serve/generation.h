@@ -1,4 +1,5 @@
-/* engine/serve/generation.h - what a chat or completion request does after it was read: its jobs, its answers, its stream. */
+/* engine/serve/generation.h - what a chat or completion request does after it was read: its jobs,
+ * its answers, its stream. */
 #pragma once
 #include "engine/serve/answer.h"
 #include "engine/serve/internal.h"
@@ -11,8 +12,8 @@ typedef struct weir_prompt {
     int32_t          n_truncated; /* tokens taken from its middle */
     bool             has_preamble; /* it begins with a system message or tools */
     weir_buffer      echo; /* the prompt's text, with `echo` */
-    weir_scores
-        scores; /* of the prompt, with `echo` and log-probabilities: as many as came, the first token's may be missing */
+    weir_scores scores; /* of the prompt, with `echo` and log-probabilities: as many as came, the
+                           first token's may be missing */
     bool       scored; /* all of them are there */
     weir_job  *job;
     bool       admitted, done;

@@ -1,8 +1,8 @@
-/* engine/serve/http_chunks.h - the body of a request in chunks (RFC 9112, 7.1), read strictly and as
- * its bytes come. Pure: no socket, no allocation.
+/* engine/serve/http_chunks.h - the body of a request in chunks (RFC 9112, 7.1), read strictly and
+ * as its bytes come. Pure: no socket, no allocation.
  *
- * A size is 1 to 15 hexadecimal digits; extensions are skipped, up to 256 bytes a line; trailers are
- * skipped, up to 4 KiB together. Lines end with CR LF. */
+ * A size is 1 to 15 hexadecimal digits; extensions are skipped, up to 256 bytes a line; trailers
+ * are skipped, up to 4 KiB together. Lines end with CR LF. */
 #pragma once
 #include "engine/serve/http_head.h"
 

@@ -67,8 +67,8 @@ typedef struct weir_http_head {
 } weir_http_head;
 
 /* Goes on reading bytes [n], of which the first head->scanned were seen before. DONE: the head is
- * complete and took head->scanned bytes; method, target and values are NUL-terminated in place. BAD:
- * *problem says why. */
+ * complete and took head->scanned bytes; method, target and values are NUL-terminated in place.
+ * BAD: *problem says why. */
 weir_http_progress weir_http_head_read(weir_http_head *head, char *bytes, size_t n,
                                        weir_http_problem *problem);
 /* NULL: absent. */

@@ -1,9 +1,9 @@
 /* engine/serve/internal.h - the structures shared by the files of this folder. Not for others.
  *
- * Threads: one HTTP thread (loop.c) owns all sockets and connections; workers parse, render, tokenise
- * and submit; the engine thread delivers tokens. An exchange is one request and its answer: opened by
- * the HTTP thread, destroyed by a worker after the HTTP thread let go of it. Lock order: exchange,
- * then the loop's wake list and the workers' queue. */
+ * Threads: one HTTP thread (loop.c) owns all sockets and connections; workers parse, render,
+ * tokenise and submit; the engine thread delivers tokens. An exchange is one request and its
+ * answer: opened by the HTTP thread, destroyed by a worker after the HTTP thread let go of it. Lock
+ * order: exchange, then the loop's wake list and the workers' queue. */
 #pragma once
 #include <jansson.h>
 #include <netinet/in.h>
@@ -28,14 +28,15 @@ typedef struct weir_connection weir_connection;
 typedef struct weir_exchange   weir_exchange;
 typedef struct weir_generation weir_generation;
 
-/* ---- connections (connection.c, respond.c; HTTP thread only) ---------------------------------- */
+/* ---- connections (connection.c, respond.c; HTTP thread only) --------------------------------- */
 
 typedef enum weir_phase {
     WEIR_PHASE_IDLE, /* no byte of a request yet */
     WEIR_PHASE_HEADER,
     WEIR_PHASE_BODY,
     WEIR_PHASE_ANSWER, /* the request is complete, or refused; its answer is made and sent */
-    WEIR_PHASE_LINGER, /* all is sent; what still comes is read away, so that no reset destroys it */
+    WEIR_PHASE_LINGER, /* all is sent; what still comes is read away, so that no reset destroys it
+                        */
     WEIR_PHASE_CLOSED, /* freed at the end of the loop's turn */
 } weir_phase;
 
@@ -72,7 +73,8 @@ struct weir_connection {
 weir_connection *weir_connection_open(weir_server *server, int fd, const struct in6_addr *address,
                                       bool is_spare);
 void             weir_connection_free(weir_connection *connection); /* after it is CLOSED */
-/* Does what can be done now: after events of its socket, when its exchange woke it, when it had work left. */
+/* Does what can be done now: after events of its socket, when its exchange woke it, when it had
+ * work left. */
 void weir_connection_run(weir_connection *connection, uint32_t events);
 void weir_connection_tick(weir_connection *connection, int64_t now_ns); /* times */
 void weir_connection_close(weir_connection *connection); /* at once; its request is left */
@@ -82,10 +84,11 @@ int weir_connection_worth(const weir_connection *connection, int64_t now_ns);
 
 /* respond.c */
 typedef enum weir_sent { WEIR_SENT_PART, WEIR_SENT_ALL, WEIR_SENT_FAILED } weir_sent;
-/* Begins or goes on to send what the exchange has ready. PART: the socket or the exchange has to come first. */
+/* Begins or goes on to send what the exchange has ready. PART: the socket or the exchange has to
+ * come first. */
 weir_sent weir_respond(weir_connection *connection);
 
-/* ---- the loop (loop.c) ------------------------------------------------------------------------ */
+/* ---- the loop (loop.c) ----------------------------------------------------------------------- */
 
 enum { WEIR_SPARE_PLACES = 16 }; /* connections beyond max_connections; spare exchanges */
 enum { WEIR_LOOP_STOP = 1, WEIR_LOOP_LEAVE = 2, WEIR_LOOP_QUIT = 4 };
@@ -103,8 +106,8 @@ typedef struct weir_loop {
     unsigned         commands; /* under the lock */
 } weir_loop;
 
-/* STOP: answers that run end with a word to their clients. LEAVE: they end. QUIT: all connections are
- * closed, and the thread ends. */
+/* STOP: answers that run end with a word to their clients. LEAVE: they end. QUIT: all connections
+ * are closed, and the thread ends. */
 WEIR_MUST_CHECK weir_status weir_loop_open(weir_server *server, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_loop_start(weir_server *server, weir_error *error);
 void                        weir_loop_command(weir_loop *loop, unsigned command); /* any thread */
@@ -116,7 +119,7 @@ void weir_loop_forget(weir_loop *loop, weir_exchange *exchange);
 /* Registers the events that a connection waits for. */
 void weir_loop_watch(weir_loop *loop, weir_connection *connection, uint32_t events);
 
-/* ---- work for the worker threads (workers.c) ------------------------------------------------------------------ */
+/* ---- work for the worker threads (workers.c) ------------------------------------------------- */
 
 enum { WEIR_WORK_START = 1, WEIR_WORK_ADVANCE = 2, WEIR_WORK_DESTROY = 4 };
 
@@ -132,22 +135,24 @@ typedef struct weir_workers {
 WEIR_MUST_CHECK weir_status weir_workers_start(weir_workers *workers, int n_threads,
                                                weir_payer *payer, weir_error *error);
 void                        weir_workers_stop(weir_workers *workers); /* after all work was done */
-/* One exchange is worked on by one thread at a time; bits that arrive meanwhile are done next. DESTROY is the last. */
+/* One exchange is worked on by one thread at a time; bits that arrive meanwhile are done next.
+ * DESTROY is the last. */
 void weir_workers_add(weir_workers *workers, weir_exchange *exchange, unsigned work);
 /* true: the caller destroys it; false: a worker will. */
 bool weir_workers_drop(weir_workers *workers, weir_exchange *exchange);
 
-/* ---- routes (routes.c) ----------------------------------------------------------------------------------------- */
+/* ---- routes (routes.c) ----------------------------------------------------------------------- */
 
 typedef struct weir_route {
     const char *method, *path; /* a path that ends with '/' takes any rest without '/' */
     bool        is_public, by_worker;
     void (*run)(weir_exchange *exchange); /* ends with weir_reply_* or a running generation */
 } weir_route;
-/* NULL: no such path. *allow: the methods of the path. Any method of a known path gives a route if the method fits, else NULL with *allow set. */
+/* NULL: no such path. *allow: the methods of the path. Any method of a known path gives a route if
+ * the method fits, else NULL with *allow set. */
 const weir_route *weir_route_find(const char *method, const char *path, const char **allow);
 
-/* ---- exchange (exchange.c) ------------------------------------------------------------------------------------- */
+/* ---- exchange (exchange.c) ------------------------------------------------------------------- */
 
 typedef enum weir_ready { WEIR_NOT_READY, WEIR_READY_REPLY, WEIR_READY_STREAM } weir_ready;
 
@@ -212,7 +217,8 @@ WEIR_MUST_CHECK weir_status weir_exchange_check_fields(weir_exchange *exchange, 
 /* For weir_payer_set: its heap. All that the request causes is taken there, on whatever thread. */
 weir_payer *weir_exchange_payer(weir_exchange *exchange); /* lock not held */
 void        weir_exchange_run(weir_exchange *exchange); /* the route, with that payer */
-/* What one key's requests call something, apart from what others call so: the same after a restart, in whatever order the keys are. */
+/* What one key's requests call something, apart from what others call so: the same after a restart,
+ * in whatever order the keys are. */
 typedef struct weir_own_name {
     char salt[WEIR_SALT_BYTES + 24], name[WEIR_SESSION_NAME + 1]; /* salt "": none */
 } weir_own_name;
@@ -228,18 +234,17 @@ void weir_reply_text(weir_exchange *exchange, const char *content_type, const vo
 void weir_reply_error(weir_exchange *exchange); /* exchange->error */
 void weir_reply_status(weir_exchange *exchange,
                        weir_status    status); /* a failure of this server itself */
-void weir_reply_result(
-    weir_exchange *exchange, weir_buffer *text,
-    weir_status
-        status); /* OK: the text; else exchange->error, made of the status if it is not filled */
+void weir_reply_result(weir_exchange *exchange, weir_buffer *text,
+                       weir_status status); /* OK: the text; else exchange->error, made of the
+                                               status if it is not filled */
 
-/* ---- the request log (request_log.c) ------------------------------------------------------------ */
+/* ---- the request log (request_log.c) --------------------------------------------------------- */
 
 WEIR_MUST_CHECK weir_status weir_request_log_open(
     weir_server *server, weir_error *error); /* of options.log_fd, if there is one */
 void weir_request_log(weir_exchange *exchange); /* it is over */
 
-/* ---- generation (generate.c, generation.c, stream.c, reply.c) ---------------------------------------------------------------- */
+/* ---- generation (generate.c, generation.c, stream.c, reply.c) -------------------------------- */
 
 void weir_generate_chat(weir_exchange *exchange); /* route */
 void weir_generate_completion(weir_exchange *exchange); /* route */
@@ -247,8 +252,8 @@ void weir_generation_advance(
     weir_exchange *exchange); /* worker: submit more prompts, or make the reply */
 void weir_generation_cancel(weir_generation *generation); /* exchange's lock held */
 void weir_generation_stop(
-    weir_generation *
-        generation); /* exchange's lock held: the client gets an error, as a reply or as the end of its stream */
+    weir_generation *generation); /* exchange's lock held: the client gets an error, as a reply or
+                                     as the end of its stream */
 void weir_generation_release(
     weir_generation *generation); /* gives its jobs back: no callback comes after this */
 void weir_generation_free(weir_generation *generation);
@@ -259,13 +264,14 @@ typedef enum weir_piece {
     WEIR_PIECE_END,
     WEIR_PIECE_BROKEN
 } weir_piece;
-/* The next piece of a stream, once the one before was sent. TEXT is borrowed until the next call. NONE: the exchange wakes its
- * connection when more has come. BROKEN: the stream ends without an end, since its answer is not complete. */
+/* The next piece of a stream, once the one before was sent. TEXT is borrowed until the next call.
+ * NONE: the exchange wakes its connection when more has come. BROKEN: the stream ends without an
+ * end, since its answer is not complete. */
 weir_piece weir_stream_next(weir_exchange *exchange, const char **text, size_t *n);
 /* HTTP thread, now and then: pings, late headers, prompts that wait for the queue. */
 void weir_stream_tick(weir_exchange *exchange, int64_t now_ns);
 
-/* ---- other endpoints -------------------------------------------------------------------------------------------- */
+/* ---- other endpoints ------------------------------------------------------------------------- */
 
 void weir_tokens_encode(weir_exchange *exchange);
 void weir_tokens_decode(weir_exchange *exchange);
@@ -282,7 +288,8 @@ void weir_states_api_post(weir_exchange *exchange);
 void weir_states_api_query(weir_exchange *exchange);
 void weir_states_api_merge(weir_exchange *exchange);
 void weir_states_api_remove(weir_exchange *exchange);
-/* The state that this client calls so: its own, else one that nobody owns. On failure the error is filled. */
+/* The state that this client calls so: its own, else one that nobody owns. On failure the error is
+ * filled. */
 WEIR_MUST_CHECK weir_status weir_states_of_name(weir_state_info *info, weir_exchange *exchange,
                                                 const char *name, const char *param);
 /* What the operations on states answer; returns the status. */
@@ -293,7 +300,8 @@ void weir_states_write_form(weir_json_out *json, const weir_state_info *info);
 /* Ids of the field `tokens`, `prompt` or `messages`. */
 WEIR_MUST_CHECK weir_status weir_text_ids(weir_ids *ids, bool *given, const weir_server *server,
                                           const json_t *root, weir_api_error *error);
-/* Ids of the field `prompt` or `messages`; *given: there is one of them. On failure the error is filled. */
+/* Ids of the field `prompt` or `messages`; *given: there is one of them. On failure the error is
+ * filled. */
 WEIR_MUST_CHECK weir_status weir_prompt_encode(weir_ids *ids, const weir_server *server,
                                                const json_t *root, bool *given,
                                                weir_api_error *error);
@@ -308,7 +316,7 @@ WEIR_MUST_CHECK weir_status weir_chat_prompt(weir_ids *ids, const weir_server *s
                                              const weir_openai_request *request, weir_buffer *text,
                                              weir_api_error *error);
 
-/* ---- the server -------------------------------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------ */
 
 struct weir_server {
     weir_server_options options; /* with defaults filled in */
@@ -327,7 +335,7 @@ struct weir_server {
     bool                thinks; /* the vocabulary has <think> */
 };
 
-/* Checks of a whole head (check.c): Host, origin, key, route, length. Fills the error. *must_close: the
- * body, if there is one, will not be read. */
+/* Checks of a whole head (check.c): Host, origin, key, route, length. Fills the error. *must_close:
+ * the body, if there is one, will not be read. */
 WEIR_MUST_CHECK weir_status weir_check_head(weir_exchange *exchange, const weir_http_head *head,
                                             const char *bytes, bool *must_close);

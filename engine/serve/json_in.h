@@ -1,4 +1,5 @@
-/* engine/serve/json_in.h - strict reading of request bodies, and typed access to their fields with errors that name the field. */
+/* engine/serve/json_in.h - strict reading of request bodies, and typed access to their fields with
+ * errors that name the field. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>

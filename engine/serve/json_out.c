@@ -35,7 +35,8 @@ void weir_json_key(weir_json_out *out, const char *key)
     out->comma = false;
 }
 
-/* Well-formed sequences of Unicode 15, table 3-7: no overlong forms, no surrogates, nothing past U+10FFFF. */
+/* Well-formed sequences of Unicode 15, table 3-7: no overlong forms, no surrogates, nothing past
+ * U+10FFFF. */
 size_t weir_utf8_sequence(const unsigned char *text, size_t n)
 {
     const unsigned char c = text[0];

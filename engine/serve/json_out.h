@@ -1,4 +1,5 @@
-/* engine/serve/json_out.h - writes JSON text into a buffer: commas are placed by the writer, strings come out as valid UTF-8. */
+/* engine/serve/json_out.h - writes JSON text into a buffer: commas are placed by the writer,
+ * strings come out as valid UTF-8. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,7 +11,8 @@
 extern "C" {
 #endif
 
-/* The first failure (no memory) sticks in `status`; later calls do nothing, so a whole object is written and checked once. */
+/* The first failure (no memory) sticks in `status`; later calls do nothing, so a whole object is
+ * written and checked once. */
 typedef struct weir_json_out {
     weir_buffer *buffer;
     weir_status  status;

@@ -1,10 +1,10 @@
 /* engine/serve/loop.c - the HTTP thread: it accepts connections, gives each its turn, and looks at
  * the clock.
  *
- * Places. Up to max_connections are served. One more takes the place of the connection that is worth
- * least: idle, else in a header, else in a body that does not come. When all are busy, or memory or
- * the places of its address are used up, it gets one of a few spare places, where /health is answered
- * and everything else is 503. */
+ * Places. Up to max_connections are served. One more takes the place of the connection that is
+ * worth least: idle, else in a header, else in a body that does not come. When all are busy, or
+ * memory or the places of its address are used up, it gets one of a few spare places, where /health
+ * is answered and everything else is 503. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -19,7 +19,7 @@
 
 enum { EVENTS = 64, TICK_MS = 200, ACCEPTS_PER_TURN = 64, OTHER_DESCRIPTORS = 128 };
 
-/* ---- the list of connections ------------------------------------------------------------------- */
+/* ---- the list of connections ----------------------------------------------------------------- */
 
 static void add(weir_loop *loop, weir_connection *c)
 {
@@ -50,7 +50,7 @@ void weir_loop_watch(weir_loop *loop, weir_connection *c, uint32_t events)
     c->events = events;
 }
 
-/* ---- accepting -------------------------------------------------------------------------------- */
+/* ---- accepting ------------------------------------------------------------------------------- */
 
 /* Closes the connection that is worth least, the one that waits longest among equals. */
 static bool make_room(weir_loop *loop, bool among_spare)
@@ -159,7 +159,7 @@ static void accept_some(weir_server *server)
     }
 }
 
-/* ---- calls from other threads ------------------------------------------------------------------- */
+/* ---- calls from other threads ---------------------------------------------------------------- */
 
 static void ring(const weir_loop *loop)
 {
@@ -225,7 +225,7 @@ static unsigned take_commands(weir_loop *loop)
     return commands;
 }
 
-/* ---- the thread --------------------------------------------------------------------------------- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 static void handle_events(weir_server *server, const struct epoll_event *events, int n)
 {
@@ -305,7 +305,8 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* As many descriptors as connections need, where the hard limit allows it; what is missing is made up for by closing idle ones. */
+/* As many descriptors as connections need, where the hard limit allows it; what is missing is made
+ * up for by closing idle ones. */
 static void raise_descriptors(int64_t max_connections)
 {
     struct rlimit limit;

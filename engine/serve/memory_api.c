@@ -1,4 +1,5 @@
-/* engine/serve/memory_api.c - GET /v1/memory: the ledger's books, the KV store and the sequences in it. */
+/* engine/serve/memory_api.c - GET /v1/memory: the ledger's books, the KV store and the sequences in
+ * it. */
 #include "engine/base/memory.h"
 #include "engine/serve/internal.h"
 #include "engine/serve/kv_out.h"
@@ -37,7 +38,8 @@ void weir_kv_formats_write(weir_json_out *json, const weir_service_info *info)
     weir_json_put_bool(json, "lossy", info->kv_is_lossy);
 }
 
-/* Zeros without a tier below; pages on the host are those below a device. Bytes moved and errors are those of both tiers. */
+/* Zeros without a tier below; pages on the host are those below a device. Bytes moved and errors
+ * are those of both tiers. */
 static void write_cold(weir_json_out *json, const weir_service_info *info,
                        const weir_service_stats *stats)
 {

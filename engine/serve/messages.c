@@ -1,4 +1,5 @@
-/* engine/serve/messages.c - spec/serving.md 2.2, 5.4 no. 44, 45 and 49. Nothing is ever fetched: parts other than text are refused. */
+/* engine/serve/messages.c - spec/serving.md 2.2, 5.4 no. 44, 45 and 49. Nothing is ever fetched:
+ * parts other than text are refused. */
 #include "engine/serve/messages.h"
 
 #include <stdio.h>

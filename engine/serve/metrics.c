@@ -1,10 +1,12 @@
-/* engine/serve/metrics.c - Prometheus text exposition 0.0.4. Labels come from configuration, never from requests. */
+/* engine/serve/metrics.c - Prometheus text exposition 0.0.4. Labels come from configuration, never
+ * from requests. */
 #include "engine/serve/metrics.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Bounds in seconds; the first buckets resolve a fast CPU model's tokens, the last ones a long prefill. */
+/* Bounds in seconds; the first buckets resolve a fast CPU model's tokens, the last ones a long
+ * prefill. */
 static const double time_bound[WEIR_HISTOGRAM_BUCKETS] = { 0.001, 0.002, 0.005, 0.01, 0.02,
                                                            0.03,  0.05,  0.075, 0.1,  0.15,
                                                            0.25,  0.5,   0.75,  1.0,  2.5,

@@ -1,4 +1,5 @@
-/* engine/serve/metrics.h - counters and histograms of the server, written as Prometheus text. Any thread observes; no locks. */
+/* engine/serve/metrics.h - counters and histograms of the server, written as Prometheus text. Any
+ * thread observes; no locks. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,7 +57,8 @@ static inline void weir_metrics_set(uint64_t *counter, uint64_t n)
 /* `value`: nanoseconds for times, a count for tokens; negative values are taken as 0. */
 void weir_metrics_observe(weir_metrics *metrics, weir_histogram_name name, int64_t value);
 
-/* The whole exposition. Names carry the prefix `weir:`; with `vllm`, the names that dashboards and gateways expect are repeated as `vllm:`. */
+/* The whole exposition. Names carry the prefix `weir:`; with `vllm`, the names that dashboards and
+ * gateways expect are repeated as `vllm:`. */
 WEIR_MUST_CHECK weir_status weir_metrics_write(weir_buffer *out, const weir_metrics *metrics,
                                                const weir_service_stats *stats,
                                                const weir_service_info  *info,

@@ -18,7 +18,7 @@ static weir_status out_of_memory(weir_api_error *error)
     return WEIR_ENOMEM;
 }
 
-/* ---- forms of an answer that are absent here ---- */
+/* ---- forms of an answer that are absent here ------------------------------------------------- */
 
 static weir_status check_response_format(const json_t *root, weir_api_error *error)
 {
@@ -54,7 +54,7 @@ weir_status weir_openai_check_model(const json_t *root, const char *model_name,
                          "the model %s is not served here; see /v1/models", weir_quote(name).text);
 }
 
-/* ---- sampling ----------------------------------------------------------------------------------------------- */
+/* ---- sampling -------------------------------------------------------------------------------- */
 
 static weir_status read_real(const json_t *root, const char *key, double least, double most,
                              float *out, weir_api_error *error)
@@ -140,7 +140,7 @@ static weir_status read_sampling(weir_openai_request *request, const json_t *roo
     return read_bias(request, root, limits->n_vocab, error);
 }
 
-/* ---- length, stop, choices ---------------------------------------------------------------------------------- */
+/* ---- length, stop, choices ------------------------------------------------------------------- */
 
 static weir_status add_stop(weir_stop_list *list, const json_t *text, weir_api_error *error)
 {
@@ -348,7 +348,7 @@ static weir_status read_state(weir_openai_request *request, const json_t *root,
     return request->state != NULL ? WEIR_OK : out_of_memory(error);
 }
 
-/* ---- completions only ---------------------------------------------------------------------------------------- */
+/* ---- completions only ------------------------------------------------------------------------ */
 
 weir_status weir_openai_check_ids(const json_t *ids, int32_t n_vocab, const char *param,
                                   weir_api_error *error)
@@ -413,7 +413,7 @@ static weir_status read_completion(weir_openai_request *request, const json_t *r
     return read_prompt(request, root, n_vocab, error);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------ */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static weir_status read_all(weir_openai_request *request, const weir_request_limits *limits,
                             weir_api_error *error)

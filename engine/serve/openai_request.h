@@ -1,4 +1,5 @@
-/* engine/serve/openai_request.h - a generation request as OpenAI's API writes it, checked field by field (spec/serving.md 2.2, 2.9, 5.4).
+/* engine/serve/openai_request.h - a generation request as OpenAI's API writes it, checked field by
+ * field (spec/serving.md 2.2, 2.9, 5.4).
  *
  * Nothing unchecked leaves this file: numbers are in range, lists are bounded, text is valid UTF-8.
  * A known key with a wrong value is refused with its name, an unknown one is noted, see
@@ -55,7 +56,8 @@ typedef struct weir_openai_request {
     json_t       *root; /* owner of the prompt */
 } weir_openai_request;
 
-/* text [n] is the body, text[n] == 0. *out is set only on success; end it with weir_openai_request_free. */
+/* text [n] is the body, text[n] == 0. *out is set only on success; end it with
+ * weir_openai_request_free. */
 WEIR_MUST_CHECK weir_status weir_openai_request_read(weir_openai_request *out, bool chat,
                                                      const char *text, size_t n,
                                                      const weir_request_limits *limits,
@@ -68,7 +70,8 @@ void weir_openai_request_free(weir_openai_request *request);
 WEIR_MUST_CHECK weir_status weir_openai_check_model(const json_t *root, const char *model_name,
                                                     weir_api_error *error);
 
-/* The text field `key` as a session's name; *out stays as it is when the field is absent. Borrowed. */
+/* The text field `key` as a session's name; *out stays as it is when the field is absent.
+ * Borrowed. */
 WEIR_MUST_CHECK weir_status weir_openai_session_name(const json_t *root, const char *key,
                                                      const char **out, weir_api_error *error);
 

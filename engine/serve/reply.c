@@ -1,4 +1,5 @@
-/* engine/serve/reply.c - the JSON of answers: whole objects and stream chunks, for chat and for completions (spec/serving.md 2.3, 2.4). */
+/* engine/serve/reply.c - the JSON of answers: whole objects and stream chunks, for chat and for
+ * completions (spec/serving.md 2.3, 2.4). */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +8,7 @@
 #include "engine/serve/kv_out.h"
 #include "engine/serve/sse.h"
 
-/* ---- parts shared by all shapes ------------------------------------------------------------------------------------- */
+/* ---- parts shared by all shapes -------------------------------------------------------------- */
 
 static const char *text_of(const weir_buffer *buffer)
 {
@@ -137,7 +138,8 @@ static void write_calls(weir_json_out *json, const weir_generation *g, size_t ch
     weir_json_close(json, ']');
 }
 
-/* Offsets into the echoed text, and a place without value for a first token that the engine did not report. */
+/* Offsets into the echoed text, and a place without value for a first token that the engine did not
+ * report. */
 static weir_status place_prompt_scores(weir_generation *g, weir_prompt *prompt)
 {
     weir_scores        placed = { .width = prompt->scores.width };
@@ -198,7 +200,7 @@ static void write_finish(weir_json_out *json, const char *reason)
         weir_json_null(json);
 }
 
-/* ---- whole answers ---------------------------------------------------------------------------------------------------- */
+/* ---- whole answers --------------------------------------------------------------------------- */
 
 static void write_message(weir_json_out *json, const weir_generation *g, size_t choice)
 {
@@ -261,7 +263,7 @@ weir_status weir_reply_whole(weir_buffer *out, weir_generation *g)
     return json.status;
 }
 
-/* ---- stream chunks ------------------------------------------------------------------------------------------------------ */
+/* ---- stream chunks --------------------------------------------------------------------------- */
 
 typedef enum chunk { CHUNK_ROLE, CHUNK_REASONING, CHUNK_CONTENT, CHUNK_CALLS, CHUNK_FINISH } chunk;
 

@@ -131,7 +131,7 @@ const weir_field_row *weir_field_rows(size_t *count)
     return rows;
 }
 
-/* ---- unknown ones ---- */
+/* ---- unknown ones ---------------------------------------------------------------------------- */
 
 void weir_unknown_add(weir_unknown_fields *unknown, const char *name, const char *nearest)
 {
@@ -177,7 +177,7 @@ static weir_status take_unknown(const char *key, weir_body body, weir_unknown_fi
                         nearest);
 }
 
-/* ---- known ones ---- */
+/* ---- known ones ------------------------------------------------------------------------------ */
 
 static weir_status check_type(const weir_field_row *row, const json_t *value, weir_api_error *error)
 {
@@ -228,7 +228,7 @@ weir_status weir_fields_check(const json_t *root, weir_body body, weir_unknown_f
     return WEIR_OK;
 }
 
-/* ---- what the client is told ---- */
+/* ---- what the client is told ----------------------------------------------------------------- */
 
 void weir_warning_add(char warning[WEIR_WARNING_BYTES], const char *text)
 {

@@ -1,5 +1,5 @@
-/* engine/serve/respond.c - from an exchange that is ready to bytes on its connection: the head of the
- * response, then a body that is there or the pieces of a stream. */
+/* engine/serve/respond.c - from an exchange that is ready to bytes on its connection: the head of
+ * the response, then a body that is there or the pieces of a stream. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/page.h"
 
-/* ---- the head --------------------------------------------------------------------------------- */
+/* ---- the head -------------------------------------------------------------------------------- */
 
 /* A head that does not fit is not sent: `n` passes the size. */
 typedef struct head {
@@ -168,7 +168,7 @@ static bool begin_stream(weir_connection *c, weir_exchange *x)
     return make_head(c, x);
 }
 
-/* ---- sending ---------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void advance(weir_connection *c, size_t n)
 {

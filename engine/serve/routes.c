@@ -1,4 +1,5 @@
-/* engine/serve/routes.c - the table of paths, and the endpoints that need neither worker nor engine. */
+/* engine/serve/routes.c - the table of paths, and the endpoints that need neither worker nor
+ * engine. */
 #include <string.h>
 
 #include "engine/base/clock.h"

@@ -66,7 +66,7 @@ int64_t weir_code_points(const char *text, size_t n)
     return count;
 }
 
-/* ---- chat ----------------------------------------------------------------------------------------------------- */
+/* ---- chat ------------------------------------------------------------------------------------ */
 
 static void write_token(weir_json_out *out, const weir_tokenizer *tokenizer, int32_t id,
                         float logprob)
@@ -104,7 +104,7 @@ void weir_scores_write_chat(weir_json_out *out, const weir_scores *scores, size_
     weir_json_close(out, ']');
 }
 
-/* ---- completions ---------------------------------------------------------------------------------------------- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 /* A token's text; bytes that are no UTF-8 as bytes:\xNN, so that two such tokens keep two names. */
 static weir_status token_name(weir_buffer *name, const weir_tokenizer *tokenizer, int32_t id)

@@ -1,4 +1,5 @@
-/* engine/serve/scores.h - log-probabilities of the tokens of one text, kept as numbers and written in the shape of chat or of completions. */
+/* engine/serve/scores.h - log-probabilities of the tokens of one text, kept as numbers and written
+ * in the shape of chat or of completions. */
 #pragma once
 #include "engine/sample/sampler.h"
 #include "engine/serve/json_out.h"
@@ -24,7 +25,8 @@ WEIR_MUST_CHECK weir_status weir_scores_add(weir_scores *scores, int32_t id, flo
 /* The array `content` of a chat answer, tokens [from, count). */
 void weir_scores_write_chat(weir_json_out *out, const weir_scores *scores, size_t from,
                             const weir_tokenizer *tokenizer);
-/* {"tokens","token_logprobs","top_logprobs","text_offset"}: first all of `prompt` (may be NULL), then tokens [from, count) of `answer`. */
+/* {"tokens","token_logprobs","top_logprobs","text_offset"}: first all of `prompt` (may be NULL),
+ * then tokens [from, count) of `answer`. */
 void weir_scores_write_completion(weir_json_out *out, const weir_scores *prompt,
                                   const weir_scores *answer, size_t from,
                                   const weir_tokenizer *tokenizer);

@@ -1,6 +1,8 @@
-/* engine/serve/server.h - the HTTP server: OpenAI's API over an engine service. What `serve` opens, drains and closes.
+/* engine/serve/server.h - the HTTP server: OpenAI's API over an engine service. What `serve` opens,
+ * drains and closes.
  *
- * HTTP runs on its own threads; the engine thread only copies tokens into mailboxes. The server owns no model, no KV and no sequence. */
+ * HTTP runs on its own threads; the engine thread only copies tokens into mailboxes. The server
+ * owns no model, no KV and no sequence. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,8 +54,8 @@ typedef struct weir_server_options {
     int64_t       max_tokens; /* of chats that say nothing; 0: to the window's end */
     int           log_fd; /* one JSON line per request; -1: none */
     /* the model */
-    struct weir_ledger *
-        ledger; /* pays for connections, bodies and answers (account http); NULL: nothing is counted */
+    struct weir_ledger *ledger; /* pays for connections, bodies and answers (account http); NULL:
+                                   nothing is counted */
     weir_service             *service;
     weir_sessions            *sessions; /* NULL: /v1/sessions answers 501 */
     weir_states              *states; /* NULL: /v1/states answers 501 */
@@ -64,16 +66,18 @@ typedef struct weir_server_options {
         *chat_problem; /* why there is none, for that answer; NULL: the model has no template */
 } weir_server_options;
 
-/* Checks the options and binds the socket. ECONFIG: a bad option, or an address other than loopback without key and without `insecure`;
- * EIO: the address cannot be had (the text says whether the port is in use). */
+/* Checks the options and binds the socket. ECONFIG: a bad option, or an address other than loopback
+ * without key and without `insecure`; EIO: the address cannot be had (the text says whether the
+ * port is in use). */
 WEIR_MUST_CHECK weir_status weir_server_open(weir_server **out, const weir_server_options *options,
                                              weir_error *error);
 /* Begins to answer. */
 WEIR_MUST_CHECK weir_status weir_server_start(weir_server *server, weir_error *error);
 int                         weir_server_port(const weir_server *server);
 
-/* New model requests get 503, /v1/models too; returns when the running ones have ended, or within a second of the deadline
- * (CLOCK_MONOTONIC), having cancelled the rest, whose clients are told so. The service is not drained: that is the caller's next step. */
+/* New model requests get 503, /v1/models too; returns when the running ones have ended, or within a
+ * second of the deadline (CLOCK_MONOTONIC), having cancelled the rest, whose clients are told so.
+ * The service is not drained: that is the caller's next step. */
 void weir_server_drain(weir_server *server, int64_t deadline_ns);
 /* Cancels what runs, closes every connection, joins all threads. NULL-safe. */
 void weir_server_close(weir_server *server);

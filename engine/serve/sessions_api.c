@@ -1,7 +1,8 @@
-/* engine/serve/sessions_api.c - /v1/sessions: saving, restoring, listing and deleting conversations. Each key sees its own.
+/* engine/serve/sessions_api.c - /v1/sessions: saving, restoring, listing and deleting
+ * conversations. Each key sees its own.
  *
- * Saving and restoring keep a worker for as long as the disk takes, but only one at a time: a second one is told to try again, so that the
- * other workers stay free for requests. */
+ * Saving and restoring keep a worker for as long as the disk takes, but only one at a time: a
+ * second one is told to try again, so that the other workers stay free for requests. */
 #include <stdio.h>
 #include <string.h>
 
@@ -46,7 +47,7 @@ static void write_result(weir_json_out *json, const char *name, const weir_sessi
     weir_json_close(json, '}');
 }
 
-/* ---- saving and restoring ------------------------------------------------------------------------------------------- */
+/* ---- saving and restoring -------------------------------------------------------------------- */
 static weir_status read_salt(const char **salt, const json_t *root, weir_api_error *error)
 {
     WEIR_TRY(weir_field_text(root, "cache_salt", salt, error));
@@ -124,7 +125,7 @@ static void post(weir_exchange *x, weir_status (*run)(weir_exchange *x, const js
 void weir_sessions_post_save(weir_exchange *x) { post(x, save); }
 void weir_sessions_post_restore(weir_exchange *x) { post(x, restore); }
 
-/* ---- the folder ------------------------------------------------------------------------------------------------------- */
+/* ---- the folder ------------------------------------------------------------------------------ */
 /* What this client calls it; NULL: it belongs to another key. */
 static const char *own_part(const weir_exchange *x, const char *name)
 {

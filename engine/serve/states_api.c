@@ -1,4 +1,5 @@
-/* engine/serve/states_api.c - /v1/states: documents that were computed once, and whose they are. Each key sees its own and those that nobody owns. */
+/* engine/serve/states_api.c - /v1/states: documents that were computed once, and whose they are.
+ * Each key sees its own and those that nobody owns. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,7 +50,7 @@ weir_documents weir_states_documents(weir_exchange *x)
                              .user = x };
 }
 
-/* ---- whose states ------------------------------------------------------------------------------------------------------ */
+/* ---- whose states ---------------------------------------------------------------------------- */
 states_owner states_owner_of(const weir_exchange *x)
 {
     states_owner        own = { "" };
@@ -106,7 +107,7 @@ weir_status weir_states_of_name(weir_state_info *info, weir_exchange *x, const c
     return status == WEIR_OK ? WEIR_OK : weir_states_fail(&x->error, status, &why);
 }
 
-/* ---- objects -------------------------------------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------- */
 void weir_states_write_form(weir_json_out *json, const weir_state_info *info)
 {
     weir_json_put_bool(json, "exact", weir_state_is_exact(info));
@@ -151,7 +152,7 @@ weir_status states_write(weir_exchange *x, const weir_state_info *info, weir_buf
     return json.status;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 /* "limit=5&before=12": the number behind a name; `fallback` without it; false: no number. */
 static bool query_number(const weir_exchange *x, const char *name, int64_t fallback, int64_t *out)
 {

@@ -3,7 +3,8 @@
 #include "engine/serve/internal.h"
 #include "engine/serve/json_out.h"
 
-/* Whose states a client adds. "" without keys: then all states are everybody's, under their whole names. */
+/* Whose states a client adds. "" without keys: then all states are everybody's, under their whole
+ * names. */
 typedef struct states_owner {
     char name[WEIR_STATE_OWNER + 2];
 } states_owner;

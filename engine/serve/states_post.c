@@ -1,4 +1,5 @@
-/* engine/serve/states_post.c - what is computed for /v1/states: texts become states, questions find them, two become one.
+/* engine/serve/states_post.c - what is computed for /v1/states: texts become states, questions find
+ * them, two become one.
  *
  * It keeps a worker waiting; one worker at least is always left for other requests. */
 #include <math.h>
@@ -10,7 +11,7 @@
 
 enum { MOST_FOUND = 100 };
 
-/* ---- what waits ---------------------------------------------------------------------------------------------------------------- */
+/* ---- what waits ------------------------------------------------------------------------------ */
 /* Reads the body and does what is wanted with it, unless too many workers wait already. */
 static void post(weir_exchange *x,
                  weir_status (*run)(weir_exchange *x, const json_t *root, weir_buffer *text))
@@ -106,7 +107,7 @@ static weir_status post_state(weir_exchange *x, const json_t *root, weir_buffer 
 
 void weir_states_api_post(weir_exchange *x) { post(x, post_state); }
 
-/* ---- questions ------------------------------------------------------------------------------------------------------------------ */
+/* ---- questions ------------------------------------------------------------------------------- */
 static weir_status read_vector(float *vector, const json_t *list, size_t dim, weir_api_error *error)
 {
     if (!json_is_array(list) || json_array_size(list) != dim)
@@ -209,7 +210,7 @@ static weir_status query(weir_exchange *x, const json_t *root, weir_buffer *text
 
 void weir_states_api_query(weir_exchange *x) { post(x, query); }
 
-/* ---- merging -------------------------------------------------------------------------------------------------------------------- */
+/* ---- merging --------------------------------------------------------------------------------- */
 static void write_counts(weir_json_out *json, const char *key, int64_t earlier, int64_t later,
                          int64_t kept)
 {

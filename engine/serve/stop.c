@@ -1,5 +1,5 @@
-/* engine/serve/stop.c - search for stop strings. Held text is shorter than the longest stop string, so each push costs
- * O((held + n) * total stop length); lists are short and texts are tokens. */
+/* engine/serve/stop.c - search for stop strings. Held text is shorter than the longest stop string,
+ * so each push costs O((held + n) * total stop length); lists are short and texts are tokens. */
 #include "engine/serve/stop.h"
 
 #include <string.h>

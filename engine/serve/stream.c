@@ -1,5 +1,6 @@
-/* engine/serve/stream.c - the pieces of a stream: the connection asks for the next when the one before is sent. A slow reader gets fewer
- * and larger pieces; what waits for it is never more than its answer's text. */
+/* engine/serve/stream.c - the pieces of a stream: the connection asks for the next when the one
+ * before is sent. A slow reader gets fewer and larger pieces; what waits for it is never more than
+ * its answer's text. */
 #include "engine/base/clock.h"
 #include "engine/serve/generation.h"
 #include "engine/serve/sse.h"
@@ -42,7 +43,8 @@ static weir_piece next_piece(weir_exchange *x, const char **text, size_t *n)
         return WEIR_PIECE_TEXT;
     }
     if (!g->end_sent) return WEIR_PIECE_NONE;
-    /* An incomplete answer ends without [DONE] and without the last chunk of the transfer coding. */
+    /* An incomplete answer ends without [DONE] and without the last chunk of the transfer
+     * coding. */
     return g->failure.status != 0 ? WEIR_PIECE_BROKEN : WEIR_PIECE_END;
 }
 
@@ -66,8 +68,8 @@ void weir_stream_tick(weir_exchange *x, int64_t now_ns)
         const int64_t quiet_since_ns = g->last_sent_ns != 0 ? g->last_sent_ns : x->start_ns;
         if (now_ns - quiet_since_ns >= ping_ns) {
             g->ping = true;
-            x->ready =
-                WEIR_READY_STREAM; /* a request that waits long gets its header, so that pings can follow */
+            x->ready = WEIR_READY_STREAM; /* a request that waits long gets its header, so that
+                                             pings can follow */
             weir_exchange_wake(x);
         }
     }

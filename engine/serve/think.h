@@ -1,4 +1,5 @@
-/* engine/serve/think.h - splits an answer's text into reasoning (<think> ... </think>) and content. */
+/* engine/serve/think.h - splits an answer's text into reasoning (<think> ... </think>) and
+ * content. */
 #pragma once
 #include <stdbool.h>
 

@@ -1,4 +1,5 @@
-/* engine/serve/tool_call.h - finds tool calls in an answer's text: <tool_call> blocks in JSON form (Qwen3) or XML form (Qwen3.5). */
+/* engine/serve/tool_call.h - finds tool calls in an answer's text: <tool_call> blocks in JSON form
+ * (Qwen3) or XML form (Qwen3.5). */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -15,7 +16,8 @@ typedef struct weir_tool_call {
     char *name, *arguments; /* owned; arguments is the JSON text of an object */
 } weir_tool_call;
 
-/* Zero-initialise. `tools` (borrowed) gives the declared types of parameters, which the XML form needs. */
+/* Zero-initialise. `tools` (borrowed) gives the declared types of parameters, which the XML form
+ * needs. */
 typedef struct weir_tool_parser {
     const json_t  *tools;
     weir_buffer    held; /* begin of a tag, or an open block */
@@ -25,7 +27,8 @@ typedef struct weir_tool_parser {
 } weir_tool_parser;
 
 void weir_tool_parser_free(weir_tool_parser *parser);
-/* Takes text [n]; text outside of blocks goes to `content`, complete blocks become calls. A block that is no call stays text. */
+/* Takes text [n]; text outside of blocks goes to `content`, complete blocks become calls. A block
+ * that is no call stays text. */
 WEIR_MUST_CHECK weir_status weir_tool_push(weir_tool_parser *parser, weir_buffer *content,
                                            const char *text, size_t n);
 WEIR_MUST_CHECK weir_status weir_tool_finish(weir_tool_parser *parser, weir_buffer *content);

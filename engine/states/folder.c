@@ -1,7 +1,9 @@
-/* engine/states/folder.c - session files of the database, NAME.SERIAL.session each, and how they and the log come to agree again.
+/* engine/states/folder.c - session files of the database, NAME.SERIAL.session each, and how they
+ * and the log come to agree again.
  *
- * A file comes before its entry and goes after it, so after a kill there may be files without entries: that of the state in flight, or of one
- * that was just removed. They are known by their serials and deleted. Files that the log cannot have written are left alone. */
+ * A file comes before its entry and goes after it, so after a kill there may be files without
+ * entries: that of the state in flight, or of one that was just removed. They are known by their
+ * serials and deleted. Files that the log cannot have written are left alone. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +31,8 @@ weir_status state_file_path(char path[PATH_MAX], const char *folder, const char 
                           folder);
 }
 
-/* NAME.SERIAL.session, of which *temporary is what another writer left of it; false: any other file. */
+/* NAME.SERIAL.session, of which *temporary is what another writer left of it; false: any other
+ * file. */
 static bool parse(char name[WEIR_STATE_NAME + 1], int64_t *serial, bool *temporary,
                   const char *entry)
 {
@@ -49,7 +52,7 @@ static bool parse(char name[WEIR_STATE_NAME + 1], int64_t *serial, bool *tempora
     return state_name_is_good(name);
 }
 
-/* ---- one file ---------------------------------------------------------------------------------------------------------- */
+/* ---- one file -------------------------------------------------------------------------------- */
 static weir_status digest_header(uint64_t digest[2], const char *path, weir_error *error)
 {
     unsigned char bytes[WEIR_SESSION_ALIGNMENT];
@@ -95,7 +98,7 @@ weir_status state_form_check(const weir_states *s, const weir_state_info *info, 
         s->folder);
 }
 
-/* ---- all files ----------------------------------------------------------------------------------------------------------- */
+/* ---- all files ------------------------------------------------------------------------------- */
 typedef struct sweep {
     weir_states *states;
     bool         writes;
@@ -112,7 +115,8 @@ static void remove_file(sweep *w, const char *path)
                  strerror(errno));
 }
 
-/* A whole file whose entry may be one that is damaged: it gets a new one, without vector and metadata. */
+/* A whole file whose entry may be one that is damaged: it gets a new one, without vector and
+ * metadata. */
 static weir_status adopt(sweep *w, const char *name, const char *path)
 {
     weir_states *const s = w->states;
@@ -157,7 +161,8 @@ static weir_status look_at(sweep *w, const char *entry)
         return WEIR_OK;
     }
     if (!w->writes) return WEIR_OK;
-    /* The log's writers have not come to greater serials than the next: such a file came from elsewhere. */
+    /* The log's writers have not come to greater serials than the next: such a file came from
+     * elsewhere. */
     if (serial > w->next_serial)
         w->n_left++;
     else if (is_temporary || serial == w->next_serial || s->n_damaged == 0)

@@ -1,4 +1,5 @@
-/* engine/states/index.c - what is known of states in memory: entries and their vectors, in blocks that never move. */
+/* engine/states/index.c - what is known of states in memory: entries and their vectors, in blocks
+ * that never move. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 /* Partial sums of a product: as many as the compiler can keep in registers side by side. */
 enum { LANES = 32 };
 
-/* ---- room ------------------------------------------------------------------------------------------------------------ */
+/* ---- room ------------------------------------------------------------------------------------ */
 static size_t padded(int32_t dim) { return ((size_t)dim + LANES - 1) / LANES * LANES; }
 
 weir_status state_index_reserve(state_index *index)
@@ -75,7 +76,7 @@ void state_index_remove(state_index *index, state_entry *entry)
     index->n_live--;
 }
 
-/* ---- finding ---------------------------------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 state_entry *state_index_serial(const state_index *index, int64_t serial)
 {
     size_t first = 0, end = index->n_entries;
@@ -142,8 +143,9 @@ weir_status state_index_free_name(const state_index *index, const char *slug,
     return WEIR_OK;
 }
 
-/* ---- nearest ---------------------------------------------------------------------------------------------------------- */
-/* 4 bytes are read per dimension and state: bound by memory. b [padded(dim)], zeros behind the vector. */
+/* ---- nearest --------------------------------------------------------------------------------- */
+/* 4 bytes are read per dimension and state: bound by memory. b [padded(dim)], zeros behind the
+ * vector. */
 static float product(const float *a, const float *b, int32_t dim)
 {
     float        sums[LANES] = { 0 };

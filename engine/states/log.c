@@ -1,5 +1,5 @@
-/* engine/states/log.c - the log's bytes: a header, then records of one size. Nothing is believed before its checksum, and nothing behind it
- * unless it is in range. */
+/* engine/states/log.c - the log's bytes: a header, then records of one size. Nothing is believed
+ * before its checksum, and nothing behind it unless it is in range. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -67,7 +67,7 @@ static uint64_t get(const unsigned char *at, int n)
 
 static bool is_count(int64_t n) { return n >= 0 && n <= INT64_MAX / 2; }
 
-/* ---- header ---------------------------------------------------------------------------------------------------------- */
+/* ---- header ---------------------------------------------------------------------------------- */
 size_t state_record_bytes(int32_t dim)
 {
     enum { CHECKSUM = 8, LINE = 64 };
@@ -131,8 +131,9 @@ weir_status state_header_decode(state_log_header *out, const unsigned char bytes
     return WEIR_OK;
 }
 
-/* ---- records ---------------------------------------------------------------------------------------------------------- */
-/* The square root of a sum of squares; 0 where floats take no cosine: too short, too long, or some number is none. */
+/* ---- records --------------------------------------------------------------------------------- */
+/* The square root of a sum of squares; 0 where floats take no cosine: too short, too long, or some
+ * number is none. */
 static double length_of(double squares)
 {
     return squares >= 1e-60 && squares <= 1e60 ? sqrt(squares) : 0;

@@ -1,4 +1,5 @@
-/* engine/states/looking.c - what is there: by name, source, page and vector. Any thread; nothing waits for the disk but for news of other processes. */
+/* engine/states/looking.c - what is there: by name, source, page and vector. Any thread; nothing
+ * waits for the disk but for news of other processes. */
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>

@@ -1,7 +1,9 @@
-/* engine/states/states.c - the database as others see it: who may write when, what is there now, and the order of writes.
+/* engine/states/states.c - the database as others see it: who may write when, what is there now,
+ * and the order of writes.
  *
- * To add: session file (whole, on the disk), record (on the disk). To remove: record, session file. Writers of all processes take turns by a
- * lock on a file of its own, which the kernel lets go of when they end, however they end. */
+ * To add: session file (whole, on the disk), record (on the disk). To remove: record, session file.
+ * Writers of all processes take turns by a lock on a file of its own, which the kernel lets go of
+ * when they end, however they end. */
 #include "engine/states/states.h"
 
 #include <errno.h>
@@ -20,7 +22,7 @@
 #include "engine/base/log.h"
 #include "engine/states/states_internal.h"
 
-/* ---- writers take turns ----------------------------------------------------------------------------------------------- */
+/* ---- writers take turns ---------------------------------------------------------------------- */
 static weir_status open_guard(int *guard, const char *folder, weir_error *error)
 {
     char path[PATH_MAX];
@@ -72,7 +74,7 @@ static void end(weir_states *s)
     (void)pthread_mutex_unlock(&s->writer);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 static weir_status check_kind(const weir_states_kind *kind, weir_error *error)
 {
     if (kind->dim < 0 || kind->dim > WEIR_STATE_DIM)
@@ -202,7 +204,7 @@ const weir_states_kind *weir_states_kind_of(const weir_states *states)
     return &states->header.kind;
 }
 
-/* ---- changing ------------------------------------------------------------------------------------------------------------ */
+/* ---- changing -------------------------------------------------------------------------------- */
 static weir_status check_new(const weir_states *s, const weir_new_state *state,
                              state_record *record, weir_error *error)
 {
@@ -303,7 +305,8 @@ weir_status weir_states_add(weir_states *states, const weir_new_state *state, we
     return status;
 }
 
-/* On failure the log keeps what is gone, until the next time; with damaged records until it is opened, which looks after their files. */
+/* On failure the log keeps what is gone, until the next time; with damaged records until it is
+ * opened, which looks after their files. */
 static void compact(weir_states *s)
 {
     weir_error  why = { 0 };

@@ -1,8 +1,11 @@
-/* engine/states/states.h - a database of states: what a model computed of documents, kept on disk, listed and found by vector.
+/* engine/states/states.h - a database of states: what a model computed of documents, kept on disk,
+ * listed and found by vector.
  *
- * A state is a session file (engine/kv/session_file.h), unchanged, beside an entry in a log: name, label, digest, hash of the source, metadata,
- * vector. docs/state-database.md has the format. A state is there when its entry is; a process that is killed loses the one in flight at most.
- * One process writes at a time, others read meanwhile and see what was added. Any thread; only adding and removing wait for the disk. */
+ * A state is a session file (engine/kv/session_file.h), unchanged, beside an entry in a log: name,
+ * label, digest, hash of the source, metadata, vector. docs/state-database.md has the format. A
+ * state is there when its entry is; a process that is killed loses the one in flight at most. One
+ * process writes at a time, others read meanwhile and see what was added. Any thread; only adding
+ * and removing wait for the disk. */
 #pragma once
 #include <limits.h>
 #include <stdbool.h>
@@ -34,13 +37,12 @@ typedef struct weir_states weir_states;
 typedef struct weir_states_kind {
     uint64_t model[2]; /* digest of the model whose states these are (weir_session_identity) */
     int32_t  dim; /* of vectors; 0: states have none */
-    char     embedding
-        [WEIR_STATE_EMBEDDING +
-         1]; /* how vectors are made: "mean_hidden"; vectors made otherwise do not compare */
-    int32_t
-        state_bits; /* of keys and values of fixed size in the states that are added: 8, 4; 0: as in memory */
-    int32_t
-        version; /* of the log; 1: no state of it is packed or merged. Not looked at when it is made */
+    char embedding[WEIR_STATE_EMBEDDING + 1]; /* how vectors are made: "mean_hidden"; vectors made
+                                                 otherwise do not compare */
+    int32_t state_bits; /* of keys and values of fixed size in the states that are added: 8, 4; 0:
+                           as in memory */
+    int32_t version; /* of the log; 1: no state of it is packed or merged. Not looked at when it is
+                        made */
 } weir_states_kind;
 
 typedef struct weir_state_info {
@@ -60,17 +62,19 @@ static inline bool weir_state_is_exact(const weir_state_info *info)
 {
     return info->state_bits == 0 && !info->is_merged;
 }
-/* Whose it is, from its name: those of an owner are called OWNER- and what their label asks for, where an owner is 'k' and 16 hexadecimal digits, in small
- * letters. "": nobody's. */
+/* Whose it is, from its name: those of an owner are called OWNER- and what their label asks for,
+ * where an owner is 'k' and 16 hexadecimal digits, in small letters. "": nobody's. */
 void weir_state_owner(char out[WEIR_STATE_OWNER + 2], const char *name);
 
-/* A label without white space at its ends. EINVAL: nothing is left, too long, no UTF-8, control characters. */
+/* A label without white space at its ends. EINVAL: nothing is left, too long, no UTF-8, control
+ * characters. */
 WEIR_MUST_CHECK weir_status weir_state_label(char out[WEIR_STATE_LABEL + 1], const char *label,
                                              weir_error *error);
-/* The name that a label asks for: small letters and digits, what is between them as one '-'; "state" when nothing is left. */
+/* The name that a label asks for: small letters and digits, what is between them as one '-';
+ * "state" when nothing is left. */
 void weir_state_slug(char out[WEIR_STATE_NAME + 1], const char *label);
 
-/* ---- opening -------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 /* Makes the folder if it is not there, and an empty database in it. EINVAL: there is one. */
 WEIR_MUST_CHECK weir_status weir_states_create(const char *folder, const weir_states_kind *kind,
                                                weir_error *error);
@@ -78,40 +82,44 @@ WEIR_MUST_CHECK weir_status weir_states_create(const char *folder, const weir_st
 typedef struct weir_states_options {
     const char     *folder;
     const uint64_t *model; /* [2] EMISMATCH when the database is of another model; NULL: any */
-    bool
-        writes; /* what a killed process left half done is cleared away; without it nothing in the folder changes */
-    weir_payer *
-        payer; /* for entries and vectors, some 500 bytes and 4 per dimension each; outlives the database; NULL: nobody */
+    bool writes; /* what a killed process left half done is cleared away; without it nothing in the
+                    folder changes */
+    weir_payer *payer; /* for entries and vectors, some 500 bytes and 4 per dimension each; outlives
+                          the database; NULL: nobody */
     int64_t disk; /* bytes that the files of all states may take; 0: any */
 } weir_states_options;
 
-/* ENOTFOUND: no database there; EFORMAT, EUNSUPPORTED: damaged, of another version; ENOMEM: also when the payer refuses. */
+/* ENOTFOUND: no database there; EFORMAT, EUNSUPPORTED: damaged, of another version; ENOMEM: also
+ * when the payer refuses. */
 WEIR_MUST_CHECK weir_status weir_states_open(weir_states **out, const weir_states_options *options,
                                              weir_error *error);
 void                        weir_states_close(weir_states *states); /* NULL-safe */
 const weir_states_kind     *weir_states_kind_of(const weir_states *states);
 
-/* ---- changing ------------------------------------------------------------------------------------------------------- */
+/* ---- changing -------------------------------------------------------------------------------- */
 typedef struct weir_new_state {
     const char  *label; /* the name comes from it, with -2, -3 ... where it is taken */
     const char  *owner; /* NULL: nobody */
     const char  *metadata; /* a JSON object of at most WEIR_STATE_METADATA bytes; NULL: none */
     const float *vector; /* [dim] not zero; NULL: the state is not found by vectors */
     uint64_t     source[2];
-    /* Writes the session file of at most `room` bytes (0: any): it is there whole and on the disk when this returns OK. */
+    /* Writes the session file of at most `room` bytes (0: any): it is there whole and on the disk
+     * when this returns OK. */
     weir_status (*write)(void *user, const char *path, int64_t room, weir_error *error);
     void *user;
 } weir_new_state;
 
-/* EINVAL: label, metadata or vector; EMISMATCH: the file is of another model; ECANCELED: another process has been writing for half a minute;
- * EFULL: the cap of the disk; EUNSUPPORTED: a packed or merged state in a log of version 1; what `write` returns. On failure the database is as it was. */
+/* EINVAL: label, metadata or vector; EMISMATCH: the file is of another model; ECANCELED: another
+ * process has been writing for half a minute; EFULL: the cap of the disk; EUNSUPPORTED: a packed or
+ * merged state in a log of version 1; what `write` returns. On failure the database is as it
+ * was. */
 WEIR_MUST_CHECK weir_status weir_states_add(weir_states *states, const weir_new_state *state,
                                             weir_state_info *out, weir_error *error);
 /* Who reads the state's file goes on reading. ENOTFOUND. */
 WEIR_MUST_CHECK weir_status weir_states_remove(weir_states *states, const char *name,
                                                weir_error *error);
 
-/* ---- looking -------------------------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_states_find(weir_states *states, const char *name,
                                              weir_state_info *out, weir_error *error);
 /* The newest state of this owner (NULL: of nobody) made from this source. ENOTFOUND. */
@@ -127,7 +135,8 @@ WEIR_MUST_CHECK weir_status weir_states_bytes(weir_states *states, int64_t *n_by
 /* The metadata as it was given; "{}": none. */
 WEIR_MUST_CHECK weir_status weir_states_metadata(weir_states *states, const weir_state_info *info,
                                                  weir_buffer *out, weir_error *error);
-/* Where its session file is, which is looked at: ENOTFOUND, EFORMAT, or EMISMATCH when it is not the one that was added. */
+/* Where its session file is, which is looked at: ENOTFOUND, EFORMAT, or EMISMATCH when it is not
+ * the one that was added. */
 WEIR_MUST_CHECK weir_status weir_states_payload(weir_states *states, const weir_state_info *info,
                                                 char path[PATH_MAX], weir_error *error);
 
@@ -140,7 +149,8 @@ typedef struct weir_states_page {
     weir_state_accepts accepts; /* NULL: all */
     void              *user;
 } weir_states_page;
-/* *out [*n <= most], newest first; weir_memory_give frees it. *total: states that are accepted, whatever `before`. */
+/* *out [*n <= most], newest first; weir_memory_give frees it. *total: states that are accepted,
+ * whatever `before`. */
 WEIR_MUST_CHECK weir_status weir_states_list(weir_states *states, const weir_states_page *page,
                                              weir_state_info **out, size_t *n, size_t *total,
                                              weir_error *error);
@@ -157,7 +167,8 @@ typedef struct weir_states_question {
     void              *user;
 } weir_states_question;
 
-/* hits [question->most], *n of them: the nearest first, of equal ones the newer. Every vector is looked at. EINVAL: the vector. */
+/* hits [question->most], *n of them: the nearest first, of equal ones the newer. Every vector is
+ * looked at. EINVAL: the vector. */
 WEIR_MUST_CHECK weir_status weir_states_route(weir_states                *states,
                                               const weir_states_question *question,
                                               weir_state_hit *hits, size_t *n, weir_error *error);

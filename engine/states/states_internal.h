@@ -1,4 +1,5 @@
-/* engine/states/states_internal.h - the log's layout, the entries in memory, the files of the folder. */
+/* engine/states/states_internal.h - the log's layout, the entries in memory, the files of the
+ * folder. */
 #pragma once
 #include <pthread.h>
 #include <sys/stat.h>
@@ -10,7 +11,7 @@
 extern "C" {
 #endif
 
-/* ---- log.c: bytes of the log (docs/state-database.md) ------------------------------------------------------------------- */
+/* ---- log.c: bytes of the log (docs/state-database.md) ---------------------------------------- */
 enum { STATE_HEADER = 512, STATE_RECORD_VECTOR = 1536 };
 
 typedef struct state_log_header {
@@ -47,7 +48,7 @@ bool state_name_is_good(const char *name);
 /* The length of a vector of numbers; 0: some are none, or it has no direction. */
 double state_vector_length(const float *vector, int32_t dim);
 
-/* ---- index.c: entries in memory -------------------------------------------------------------------------------------- */
+/* ---- index.c: entries in memory -------------------------------------------------------------- */
 enum { STATE_BLOCK = 256 };
 
 typedef struct state_entry {
@@ -87,11 +88,11 @@ WEIR_MUST_CHECK weir_status state_index_route(const state_index          *index,
                                               const weir_states_question *question, double length,
                                               weir_state_hit *hits, size_t *n);
 
-/* ---- states.c ------------------------------------------------------------------------------------------------------------ */
+/* ---- states.c -------------------------------------------------------------------------------- */
 struct weir_states {
     char *folder;
-    int   log,
-        guard; /* files: the log as it was opened last, and the one that writers lock; guard -1: nothing is written */
+    int   log, guard; /* files: the log as it was opened last, and the one that writers lock; guard
+                         -1: nothing is written */
     state_log_header header; /* as it was when this was opened; id 0: not read yet */
     state_index      index;
     int64_t          n_records; /* of the log that are in the index, damaged ones among them */
@@ -101,14 +102,15 @@ struct weir_states {
     pthread_rwlock_t lock; /* log, index and what follows from them */
 };
 
-/* ---- looking.c: what is given -------------------------------------------------------------------------------------------- */
+/* ---- looking.c: what is given ---------------------------------------------------------------- */
 /* EINVAL: no JSON object, or too long. */
 WEIR_MUST_CHECK weir_status state_metadata_check(const char *metadata, size_t n, weir_error *error);
 /* EINVAL: the database has no vectors, or this one has no direction. */
 WEIR_MUST_CHECK weir_status state_vector_check(const weir_states *states, const float *vector,
                                                double *length, weir_error *error);
 
-/* ---- writing.c: the log on the disk. Who calls these holds the writer's locks, and `lock` for writing. ------------------ */
+/* ---- writing.c: the log on the disk. Who calls these holds the writer's locks, and `lock` for
+ * writing.  */
 WEIR_MUST_CHECK weir_status state_log_path(char path[PATH_MAX], const char *folder,
                                            weir_error *error);
 /* The log as it is now goes into the index. */
@@ -126,16 +128,18 @@ WEIR_MUST_CHECK weir_status state_log_sync(const weir_states *states, weir_error
 WEIR_MUST_CHECK weir_status state_log_compact(weir_states *states, weir_error *error);
 bool                        state_log_wants_compacting(const weir_states *states);
 
-/* ---- folder.c: session files -------------------------------------------------------------------------------------------- */
+/* ---- folder.c: session files ----------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status state_file_path(char path[PATH_MAX], const char *folder,
                                             const char *name, int64_t serial, weir_error *error);
-/* Numbers of the session file at `path`: tokens, bytes, created, payload. EMISMATCH: of another model. */
+/* Numbers of the session file at `path`: tokens, bytes, created, payload. EMISMATCH: of another
+ * model. */
 WEIR_MUST_CHECK weir_status state_file_look(weir_state_info *out, const char *path,
                                             const uint64_t model[2], weir_error *error);
 /* EUNSUPPORTED: the log has no word for such a state. */
 WEIR_MUST_CHECK weir_status state_form_check(const weir_states *states, const weir_state_info *info,
                                              weir_error *error);
-/* Entries whose file is gone are dropped; with `writes` also from the log, and files without entries are removed or taken in. */
+/* Entries whose file is gone are dropped; with `writes` also from the log, and files without
+ * entries are removed or taken in. */
 WEIR_MUST_CHECK weir_status state_folder_settle(weir_states *states, bool writes,
                                                 weir_error *error);
 

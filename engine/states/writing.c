@@ -1,8 +1,8 @@
-/* engine/states/writing.c - the log on the disk: read as far as it is whole, written at its end, now and then written anew without what is
- * gone.
+/* engine/states/writing.c - the log on the disk: read as far as it is whole, written at its end,
+ * now and then written anew without what is gone.
  *
- * A record that is not whole is damaged if a whole one follows; without one it is being written, or its writer was killed. Readers wait for
- * more; the next writer cuts it off. */
+ * A record that is not whole is damaged if a whole one follows; without one it is being written, or
+ * its writer was killed. Readers wait for more; the next writer cuts it off. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -34,7 +34,7 @@ static int64_t at_record(const weir_states *s, int64_t number)
     return STATE_HEADER + number * (int64_t)state_record_bytes(s->header.kind.dim);
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 /* All n bytes, or EIO. */
 static weir_status read_at(const weir_states *s, int fd, void *out, size_t n, int64_t at,
                            weir_error *error)
@@ -51,7 +51,8 @@ static weir_status read_at(const weir_states *s, int fd, void *out, size_t n, in
     return WEIR_OK;
 }
 
-/* The file that has the log's name is not the one that is open here, or is shorter than what was read of it. */
+/* The file that has the log's name is not the one that is open here, or is shorter than what was
+ * read of it. */
 static bool is_replaced(const weir_states *s, const struct stat *named)
 {
     struct stat own;
@@ -203,7 +204,7 @@ weir_status state_log_record(const weir_states *states, const state_entry *entry
         states->folder, entry->info.name);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------------ */
+/* ---- writing --------------------------------------------------------------------------------- */
 static bool write_at(int fd, const unsigned char *bytes, size_t n, int64_t at)
 {
     for (size_t done = 0; done < n;) {
@@ -254,7 +255,7 @@ weir_status state_log_append(weir_states *states, const state_record *record, bo
     return status;
 }
 
-/* ---- writing anew --------------------------------------------------------------------------------------------------------- */
+/* ---- writing anew ---------------------------------------------------------------------------- */
 bool state_log_wants_compacting(const weir_states *states)
 {
     enum { LEAST = 64 };

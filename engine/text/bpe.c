@@ -77,7 +77,8 @@ static void look(weir_bpe_scratch *scratch, const weir_pair_map *merges, uint32_
     push(scratch, (uint64_t)merge->number << 32 | i);
 }
 
-/* Symbol i takes in the next one, which leaves the list. A rank belongs to one pair, so an entry is stale iff the rank differs. */
+/* Symbol i takes in the next one, which leaves the list. A rank belongs to one pair, so an entry is
+ * stale iff the rank differs. */
 static void join(weir_bpe_scratch *scratch, const weir_pair_map *merges, uint32_t i)
 {
     weir_symbol *const symbol = &scratch->symbols[i];

@@ -1,7 +1,8 @@
-/* engine/text/bpe.h - byte-pair encoding of one piece of text (Sennrich et al. 2016): repeatedly join the neighbours whose merge has the
- * lowest rank, the leftmost on ties.
+/* engine/text/bpe.h - byte-pair encoding of one piece of text (Sennrich et al. 2016): repeatedly
+ * join the neighbours whose merge has the lowest rank, the leftmost on ties.
  *
- * A heap over a linked list: O(n log n) in the length of the piece, so that a megabyte without a space is no attack. */
+ * A heap over a linked list: O(n log n) in the length of the piece, so that a megabyte without a
+ * space is no attack. */
 #pragma once
 #include "engine/text/pair_map.h"
 #include "engine/text/tokenizer.h"
@@ -19,15 +20,16 @@ typedef struct weir_symbol {
 /* Memory of one thread, reused from piece to piece. Zero-initialise. */
 typedef struct weir_bpe_scratch {
     weir_symbol *symbols;
-    uint64_t *
-        heap; /* rank in the high half, position in the low half; stale entries are dropped when popped */
+    uint64_t    *heap; /* rank in the high half, position in the low half; stale entries are dropped
+                          when popped */
     size_t   symbols_capacity, heap_capacity, heap_size;
     uint64_t steps; /* heap entries taken so far: the work done, for tests */
 } weir_bpe_scratch;
 
 void weir_bpe_scratch_free(weir_bpe_scratch *scratch);
 
-/* Appends the ids of `piece` [n <= 2^30]. byte_ids: token of each byte. merges: (left, right) to rank and joined id. errors: ENOMEM */
+/* Appends the ids of `piece` [n <= 2^30]. byte_ids: token of each byte. merges: (left, right) to
+ * rank and joined id. errors: ENOMEM */
 WEIR_MUST_CHECK weir_status weir_bpe_encode(weir_bpe_scratch *scratch, weir_ids *out,
                                             const weir_pair_map *merges,
                                             const int32_t byte_ids[256], const char *piece,

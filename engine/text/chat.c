@@ -1,4 +1,5 @@
-/* engine/text/chat.c - see chat.h. The interpreter is in jinja/; here are its bounds and the way of messages in and of text out. */
+/* engine/text/chat.c - see chat.h. The interpreter is in jinja/; here are its bounds and the way of
+ * messages in and of text out. */
 #include "engine/text/chat.h"
 
 #include <stdlib.h>
@@ -10,7 +11,8 @@
 enum { TEMPLATE_LIMIT = 1 << 20, STEP_LIMIT = 5000000 };
 static const size_t parse_memory = (size_t)256 << 20, render_memory = (size_t)256 << 20;
 
-/* Stands behind the message that is continued. Its last byte is white space: a template that strips shows by its absence. */
+/* Stands behind the message that is continued. Its last byte is white space: a template that strips
+ * shows by its absence. */
 static const char mark[] = "\x02 ";
 
 struct weir_chat_template {
@@ -55,7 +57,9 @@ void weir_chat_output_free(weir_chat_output *output)
     *output = (weir_chat_output){ 0 };
 }
 
-/* Input -------------------------------------------------------------------------------------------------------------------------- */
+/* Input
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status set_json(weir_jinja_state *state, const char *name, const json_t *json,
                             weir_jinja_origin origin)
@@ -87,7 +91,8 @@ static weir_status set_variables(weir_jinja_state *state, const json_t *variable
     return WEIR_OK;
 }
 
-/* Templates make control tokens of roles ("<|" + role + "|>"): the known ones are text of the template, others stay a user's. */
+/* Templates make control tokens of roles ("<|" + role + "|>"): the known ones are text of the
+ * template, others stay a user's. */
 static void trust_known_roles(const weir_jinja_list *messages)
 {
     static const char *const roles[] = { "system",    "user",     "assistant", "tool",
@@ -151,9 +156,12 @@ static weir_status set_input(weir_jinja_state *state, const weir_chat_input *inp
     return weir_jinja_scope_new(state, &state->scope, state->scope);
 }
 
-/* Output ------------------------------------------------------------------------------------------------------------------------- */
+/* Output
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
-/* The text ends where the last mark stands; before it white space goes too, if the template stripped the mark's. */
+/* The text ends where the last mark stands; before it white space goes too, if the template
+ * stripped the mark's. */
 static weir_status cut_at_mark(weir_jinja_builder *text, weir_error *error)
 {
     size_t last = text->n_spans;

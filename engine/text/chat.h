@@ -1,7 +1,9 @@
-/* engine/text/chat.h - chat templates: messages (JSON) to prompt text, by an interpreter of the Jinja subset that templates use.
+/* engine/text/chat.h - chat templates: messages (JSON) to prompt text, by an interpreter of the
+ * Jinja subset that templates use.
  *
- * Bounded in steps, depth and output; no I/O, no attribute access outside values. Text that came from messages or tools is tracked
- * through the interpreter, so that control tokens in it stay text when the prompt is tokenised. */
+ * Bounded in steps, depth and output; no I/O, no attribute access outside values. Text that came
+ * from messages or tools is tracked through the interpreter, so that control tokens in it stay text
+ * when the prompt is tokenised. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -35,14 +37,14 @@ typedef struct weir_chat_input {
 
 typedef struct weir_chat_output {
     weir_buffer text;
-    weir_span *
-        user; /* byte ranges of text that came from messages, tools or documents: ascending, disjoint */
+    weir_span  *user; /* byte ranges of text that came from messages, tools or documents: ascending,
+                         disjoint */
     size_t n_user;
 } weir_chat_output;
 void weir_chat_output_free(weir_chat_output *output);
 
-/* EINVAL: the template refused (raise_exception; the text is the template's) or the input has a shape the template cannot take.
- * EFULL: a bound on steps, depth or output was reached. */
+/* EINVAL: the template refused (raise_exception; the text is the template's) or the input has a
+ * shape the template cannot take. EFULL: a bound on steps, depth or output was reached. */
 WEIR_MUST_CHECK weir_status weir_chat_render(const weir_chat_template *chat, weir_chat_output *out,
                                              const weir_chat_input *input, weir_error *error);
 

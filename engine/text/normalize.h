@@ -1,4 +1,5 @@
-/* engine/text/normalize.h - Unicode normalisation form C (UAX #15), in time linear in the text whatever it holds. */
+/* engine/text/normalize.h - Unicode normalisation form C (UAX #15), in time linear in the text
+ * whatever it holds. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,7 +10,8 @@
 extern "C" {
 #endif
 
-/* True when NFC cannot change the text because all of it lies below U+0300, the first combining mark. */
+/* True when NFC cannot change the text because all of it lies below U+0300, the first combining
+ * mark. */
 bool weir_nfc_is_trivial(const char *text, size_t n);
 /* Appends NFC of well-formed `text`. errors: ENOMEM, EFORMAT (utf8proc refused) */
 WEIR_MUST_CHECK weir_status weir_nfc(weir_buffer *out, const char *text, size_t n);

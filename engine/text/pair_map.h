@@ -1,6 +1,8 @@
-/* engine/text/pair_map.h - a flat hash table from a 64-bit key to two numbers: merges by pair of ids, edges of a trie by node and byte.
+/* engine/text/pair_map.h - a flat hash table from a 64-bit key to two numbers: merges by pair of
+ * ids, edges of a trie by node and byte.
  *
- * Open addressing with linear probing, at most half full, 16 bytes a slot: a look-up that misses the cache costs one line. */
+ * Open addressing with linear probing, at most half full, 16 bytes a slot: a look-up that misses
+ * the cache costs one line. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,7 +51,8 @@ static inline const weir_pair_slot *weir_pair_find(const weir_pair_map *map, uin
 
 /* Room for `count` keys in all. */
 WEIR_MUST_CHECK weir_status weir_pair_reserve(weir_pair_map *map, size_t count);
-/* The slot of `key`, made with number 0 and id -1 when it is new; NULL when memory is short. It moves with the next put. */
+/* The slot of `key`, made with number 0 and id -1 when it is new; NULL when memory is short. It
+ * moves with the next put. */
 weir_pair_slot *weir_pair_put(weir_pair_map *map, uint64_t key);
 void            weir_pair_free(weir_pair_map *map);
 

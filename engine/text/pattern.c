@@ -1,8 +1,9 @@
 /* engine/text/pattern.c - patterns of tokenizer files in PCRE2's syntax.
  *
- * The two dialects agree on what pre-tokenizers use but for these: `\s` is the property White_Space there, while PCRE2's also takes
- * U+180E; a script's name means its Script property, not its extensions. Whatever else differs or is not known to agree is refused:
- * a tokenizer that cuts text a little differently gives worse answers without any sign of it. */
+ * The two dialects agree on what pre-tokenizers use but for these: `\s` is the property White_Space
+ * there, while PCRE2's also takes U+180E; a script's name means its Script property, not its
+ * extensions. Whatever else differs or is not known to agree is refused: a tokenizer that cuts text
+ * a little differently gives worse answers without any sign of it. */
 #include <string.h>
 
 #include "engine/text/pretokenizer.h"
@@ -87,7 +88,8 @@ static weir_status group(reader *in, weir_buffer *out, weir_error *error)
     return refuse(in, 4, "the group", error);
 }
 
-/* Inside a class: `[` begins a nested set and `&&` an intersection there, and plain characters here. */
+/* Inside a class: `[` begins a nested set and `&&` an intersection there, and plain characters
+ * here. */
 static weir_status class_item(reader *in, weir_buffer *out, weir_error *error)
 {
     if (follows(in, "[") || follows(in, "&&")) return refuse(in, 2, "the set operation", error);
@@ -111,7 +113,8 @@ static weir_status item(reader *in, weir_buffer *out, weir_error *error)
 weir_status weir_pattern_translate(weir_buffer *out, const char *pattern, size_t length,
                                    weir_error *error)
 {
-    /* Tried at every place of a run of spaces, `\s+$` is quadratic in the run; it can only match where the run begins. */
+    /* Tried at every place of a run of spaces, `\s+$` is quadratic in the run; it can only match
+     * where the run begins. */
     static const char trailing[] = "\\s+$";
     if (length == sizeof trailing - 1 && memcmp(pattern, trailing, length) == 0)
         return weir_buffer_text(out, "(?<!\\p{White_Space})\\p{White_Space}+$");

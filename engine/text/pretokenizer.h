@@ -1,8 +1,9 @@
-/* engine/text/pretokenizer.h - cuts text into the pieces in which merges may work, by the regular expressions that a model was trained
- * with.
+/* engine/text/pretokenizer.h - cuts text into the pieces in which merges may work, by the regular
+ * expressions that a model was trained with.
  *
- * Steps apply one after another, each to every piece of the step before as a text of its own (its end is the end of text for `$` and
- * look-ahead). Patterns are written for Oniguruma's Ruby syntax; the translation to PCRE2 refuses what would mean something else. */
+ * Steps apply one after another, each to every piece of the step before as a text of its own (its
+ * end is the end of text for `$` and look-ahead). Patterns are written for Oniguruma's Ruby syntax;
+ * the translation to PCRE2 refuses what would mean something else. */
 #pragma once
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -34,7 +35,8 @@ typedef struct weir_split_options {
     bool drop_gaps;
 } weir_split_options;
 
-/* errors : EFORMAT (does not compile), EUNSUPPORTED (no PCRE2 equivalent), ENOMEM; the text names the construct */
+/* errors : EFORMAT (does not compile), EUNSUPPORTED (no PCRE2 equivalent), ENOMEM; the text names
+ * the construct */
 WEIR_MUST_CHECK weir_status weir_pretokenizer_add(weir_pretokenizer *pretokenizer,
                                                   const char *pattern, size_t length,
                                                   weir_split_options options, weir_error *error);
@@ -50,7 +52,8 @@ const weir_pretokenizer_kind *weir_pretokenizer_find(const char *name); /* NULL:
 extern const char *const      weir_pretokenizer_names; /* the known ones, for an error's text */
 extern const char *const      weir_pattern_gpt2;
 
-/* For matching, of one thread, whose payer pays for what PCRE2 needs to backtrack. Not moved between init and free. */
+/* For matching, of one thread, whose payer pays for what PCRE2 needs to backtrack. Not moved
+ * between init and free. */
 typedef struct weir_matcher {
     pcre2_match_data    *data;
     pcre2_match_context *context;
@@ -63,14 +66,16 @@ void                        weir_matcher_free(weir_matcher *matcher);
 
 typedef weir_status weir_piece_sink(void *context, const char *piece, size_t n);
 
-/* Calls sink for every piece of well-formed `text`, in order; stops at its first failure and returns that.
- * errors : EFULL (a pattern took more steps, memory or time than a sane one), ENOMEM, the sink's */
+/* Calls sink for every piece of well-formed `text`, in order; stops at its first failure and
+ * returns that. errors : EFULL (a pattern took more steps, memory or time than a sane one), ENOMEM,
+ * the sink's */
 WEIR_MUST_CHECK weir_status weir_pretokenizer_run(const weir_pretokenizer *pretokenizer,
                                                   weir_matcher *matcher, const char *text, size_t n,
                                                   weir_piece_sink *sink, void *context,
                                                   weir_error *error);
 
-/* A pattern of Oniguruma (Ruby syntax, UTF-8) as one of PCRE2 (UTF, UCP, MULTILINE) that matches the same. In pattern.c. */
+/* A pattern of Oniguruma (Ruby syntax, UTF-8) as one of PCRE2 (UTF, UCP, MULTILINE) that matches
+ * the same. In pattern.c. */
 WEIR_MUST_CHECK weir_status weir_pattern_translate(weir_buffer *out, const char *pattern,
                                                    size_t length, weir_error *error);
 

@@ -1,7 +1,8 @@
-/* engine/text/pretokenizer_kinds.c - what a GGUF's tokenizer.ggml.pre stands for: the patterns published with the models.
+/* engine/text/pretokenizer_kinds.c - what a GGUF's tokenizer.ggml.pre stands for: the patterns
+ * published with the models.
  *
- * tokenizer.json holds its own patterns and never comes here. GGUF stores neither the normaliser nor ignore_merges: the name implies
- * them. */
+ * tokenizer.json holds its own patterns and never comes here. GGUF stores neither the normaliser
+ * nor ignore_merges: the name implies them. */
 #include <string.h>
 
 #include "engine/text/pretokenizer.h"

@@ -1,7 +1,8 @@
 /* engine/text/tokenizer.c - encoding and decoding with a finished tokenizer.
  *
- * encode: repair of ill-formed UTF-8, added tokens, normalisation, added tokens of the normalised text, pieces, merges. All memory that
- * changes belongs to the call, so that one tokenizer serves any number of threads. */
+ * encode: repair of ill-formed UTF-8, added tokens, normalisation, added tokens of the normalised
+ * text, pieces, merges. All memory that changes belongs to the call, so that one tokenizer serves
+ * any number of threads. */
 #include "engine/text/tokenizer.h"
 
 #include <stdlib.h>
@@ -66,7 +67,7 @@ void weir_tokenizer_close(weir_tokenizer *tokenizer)
     weir_memory_give(tokenizer);
 }
 
-/* ---- encoding ------------------------------------------------------------------------------------------------------------------- */
+/* ---- encoding -------------------------------------------------------------------------------- */
 
 typedef struct job {
     const weir_tokenizer *tokenizer;
@@ -130,7 +131,8 @@ static weir_status encode_segment(job *job, const char *text, size_t n)
     return encode_pieces(job, text, n);
 }
 
-/* Bytes from `at` on in which a token may be matched: up to the next span of plain text. *next is moved past the spans before `at`. */
+/* Bytes from `at` on in which a token may be matched: up to the next span of plain text. *next is
+ * moved past the spans before `at`. */
 static size_t matchable(const job *job, size_t *next, size_t at, size_t end)
 {
     while (*next < job->n_plain && job->plain[*next].end <= at) (*next)++;
@@ -140,7 +142,8 @@ static size_t matchable(const job *job, size_t *next, size_t at, size_t end)
 
 typedef weir_status gap_function(job *job, const char *text, size_t begin, size_t end);
 
-/* Emits the leftmost, longest tokens of the trie in text [begin, end) and hands over what lies between them. */
+/* Emits the leftmost, longest tokens of the trie in text [begin, end) and hands over what lies
+ * between them. */
 static weir_status split(job *job, const weir_trie *trie, const char *text, size_t begin,
                          size_t end, gap_function *gap)
 {
@@ -171,8 +174,8 @@ static weir_status pieces_gap(job *job, const char *text, size_t begin, size_t e
     return encode_pieces(job, text + begin, end - begin);
 }
 
-/* What lies between the tokens of the raw text. Where some of it is plain, the spans hold for the raw text only, and so the tokens of the
- * normalised text are looked for in it, too. */
+/* What lies between the tokens of the raw text. Where some of it is plain, the spans hold for the
+ * raw text only, and so the tokens of the normalised text are looked for in it, too. */
 static weir_status normalized_gap(job *job, const char *text, size_t begin, size_t end)
 {
     const weir_trie *const trie = &job->tokenizer->vocabulary.added[1];
@@ -286,7 +289,7 @@ weir_status weir_tokenizer_pieces(const weir_tokenizer *tokenizer, weir_ids *len
     return status;
 }
 
-/* ---- decoding and facts --------------------------------------------------------------------------------------------------------- */
+/* ---- decoding and facts ---------------------------------------------------------------------- */
 
 const char *weir_tokenizer_token_bytes(const weir_tokenizer *tokenizer, int32_t id, size_t *length,
                                        bool *special)

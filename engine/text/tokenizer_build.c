@@ -1,4 +1,5 @@
-/* engine/text/tokenizer_build.c - the steps of building a tokenizer that do not depend on the file format. */
+/* engine/text/tokenizer_build.c - the steps of building a tokenizer that do not depend on the file
+ * format. */
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -123,8 +124,8 @@ static weir_status find_bytes(weir_tokenizer *tokenizer, weir_error *error)
     return WEIR_OK;
 }
 
-/* Control tokens that end a turn by their name alone: several checkpoints announce only one of theirs. An ordinary entry of the same
- * name (Qwen has a plain `</s>`) is none. */
+/* Control tokens that end a turn by their name alone: several checkpoints announce only one of
+ * theirs. An ordinary entry of the same name (Qwen has a plain `</s>`) is none. */
 static void add_known_stops(weir_tokenizer *tokenizer)
 {
     static const char *const names[] = { "<|im_end|>",      "<|eot_id|>", "<|endoftext|>",

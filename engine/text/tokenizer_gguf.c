@@ -1,4 +1,5 @@
-/* engine/text/tokenizer_gguf.c - a tokenizer from the metadata of a GGUF file (keys tokenizer.ggml.*). */
+/* engine/text/tokenizer_gguf.c - a tokenizer from the metadata of a GGUF file (keys
+ * tokenizer.ggml.*). */
 #include <inttypes.h>
 #include <string.h>
 
@@ -57,7 +58,8 @@ static weir_status add_token(const loader *loader, size_t id, const weir_meta *n
         flags = WEIR_TOKEN_PADDING | WEIR_TOKEN_SPECIAL;
     WEIR_TRY(weir_vocabulary_add(vocabulary, (int64_t)id, name->string, name->length, flags,
                                  loader->error));
-    /* A word that is in the vocabulary anyway may be declared an added token: merges still make it. */
+    /* A word that is in the vocabulary anyway may be declared an added token: merges still make
+     * it. */
     return flags == WEIR_TOKEN_ADDED
                ? weir_vocabulary_add_base_name(vocabulary, (int32_t)id, name->string, name->length,
                                                loader->error)

@@ -1,4 +1,5 @@
-/* engine/text/tokenizer_internal.h - the tokenizer's inside, and the steps of building one that both file formats share. */
+/* engine/text/tokenizer_internal.h - the tokenizer's inside, and the steps of building one that
+ * both file formats share. */
 #pragma once
 #include "engine/text/bpe.h"
 #include "engine/text/pair_map.h"
@@ -32,7 +33,8 @@ struct weir_tokenizer {
 };
 
 weir_tokenizer *weir_tokenizer_new(void); /* NULL: no memory */
-/* The next merge in rank; its two names and their join are base tokens. Merges into special tokens are dropped: text never makes those. */
+/* The next merge in rank; its two names and their join are base tokens. Merges into special tokens
+ * are dropped: text never makes those. */
 WEIR_MUST_CHECK weir_status weir_tokenizer_add_merge(weir_tokenizer *tokenizer, uint32_t rank,
                                                      const char *left, size_t left_length,
                                                      const char *right, size_t right_length,

@@ -1,7 +1,8 @@
-/* engine/text/tokenizer_json.c - a tokenizer from tokenizer.json, with what the files beside it add: tokenizer_config.json,
- * generation_config.json, config.json, chat_template.jinja.
+/* engine/text/tokenizer_json.c - a tokenizer from tokenizer.json, with what the files beside it
+ * add: tokenizer_config.json, generation_config.json, config.json, chat_template.jinja.
  *
- * Tokens and merges here; how text is cut is in tokenizer_json_steps.c. Whatever is not byte-level BPE is refused by name. */
+ * Tokens and merges here; how text is cut is in tokenizer_json_steps.c. Whatever is not byte-level
+ * BPE is refused by name. */
 #include "engine/text/tokenizer_json.h"
 
 #include <inttypes.h>
@@ -14,7 +15,7 @@
 
 enum { TOKENIZER_BYTES = 256 << 20, CONFIG_BYTES = 16 << 20 };
 
-/* ---- added tokens --------------------------------------------------------------------------------------------------------------- */
+/* ---- added tokens ---------------------------------------------------------------------------- */
 
 static bool is_true(const json_t *object, const char *key)
 {
@@ -64,7 +65,8 @@ static weir_status load_added(weir_tokenizer *tokenizer, const json_t *root, wei
     return WEIR_OK;
 }
 
-/* tokenizer_config.json may declare tokens that tokenizer.json lacks (Qwen3.5's audio tokens). Keys are ids. */
+/* tokenizer_config.json may declare tokens that tokenizer.json lacks (Qwen3.5's audio tokens). Keys
+ * are ids. */
 static weir_status load_added_decoder(weir_tokenizer *tokenizer, const json_t *config,
                                       weir_error *error)
 {
@@ -83,7 +85,7 @@ static weir_status load_added_decoder(weir_tokenizer *tokenizer, const json_t *c
     return WEIR_OK;
 }
 
-/* ---- model ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- model ----------------------------------------------------------------------------------- */
 
 static weir_status check_model(const json_t *model, weir_error *error)
 {
@@ -177,7 +179,7 @@ static weir_status load_merges(weir_tokenizer *tokenizer, const json_t *model, w
     return WEIR_OK;
 }
 
-/* ---- files beside it ------------------------------------------------------------------------------------------------------------ */
+/* ---- files beside it ------------------------------------------------------------------------- */
 
 /* *out NULL when there is no such file. */
 static weir_status read_beside(json_t **out, const char *folder, const char *name,
@@ -196,7 +198,8 @@ static weir_status read_beside(json_t **out, const char *folder, const char *nam
     return status;
 }
 
-/* A token of tokenizer_config.json: its text, or an object with the text as content; *id -1 when null or absent. */
+/* A token of tokenizer_config.json: its text, or an object with the text as content; *id -1 when
+ * null or absent. */
 static weir_status token_of(const weir_tokenizer *tokenizer, const json_t *config, const char *key,
                             int32_t *id, weir_error *error)
 {
@@ -307,7 +310,7 @@ static weir_status load_template_file(weir_tokenizer *tokenizer, const char *fol
     return status;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------------------------------------------ */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 weir_status weir_tokenizer_load_json(weir_tokenizer *tokenizer, const json_t *root,
                                      const json_t *config, weir_error *error)

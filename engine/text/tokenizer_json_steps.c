@@ -1,6 +1,8 @@
-/* engine/text/tokenizer_json_steps.c - normalizer, pre_tokenizer, decoder and post_processor of tokenizer.json, taken as they are given.
+/* engine/text/tokenizer_json_steps.c - normalizer, pre_tokenizer, decoder and post_processor of
+ * tokenizer.json, taken as they are given.
  *
- * A component that is not known is an error that names it: to pass over one would change ids without a sign. */
+ * A component that is not known is an error that names it: to pass over one would change ids
+ * without a sign. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -34,7 +36,7 @@ static weir_status each(weir_tokenizer *tokenizer, const json_t *list, const cha
     return WEIR_OK;
 }
 
-/* ---- normalizer ----------------------------------------------------------------------------------------------------------------- */
+/* ---- normalizer ------------------------------------------------------------------------------ */
 
 static weir_status load_normalizer(weir_tokenizer *tokenizer, const json_t *component,
                                    weir_error *error)
@@ -48,7 +50,7 @@ static weir_status load_normalizer(weir_tokenizer *tokenizer, const json_t *comp
     return WEIR_OK;
 }
 
-/* ---- pre_tokenizer -------------------------------------------------------------------------------------------------------------- */
+/* ---- pre_tokenizer --------------------------------------------------------------------------- */
 
 static weir_status load_split(weir_tokenizer *tokenizer, const json_t *component, weir_error *error)
 {
@@ -101,7 +103,8 @@ static weir_status load_component(weir_tokenizer *tokenizer, const json_t *compo
                                  (weir_split_options){ .literal = false }, error);
 }
 
-/* Whether the component, or the last of a sequence, is ByteLevel; one that comes before others is not: they would see mapped bytes. */
+/* Whether the component, or the last of a sequence, is ByteLevel; one that comes before others is
+ * not: they would see mapped bytes. */
 static bool ends_in_byte_level(const json_t *component, const char *list_key)
 {
     const json_t *const list = json_object_get(component, list_key);
@@ -122,9 +125,10 @@ static weir_status load_pretokenizer(weir_tokenizer *tokenizer, const json_t *co
                           "pre_tokenizer does not end in ByteLevel: not byte-level BPE");
 }
 
-/* ---- post_processor ------------------------------------------------------------------------------------------------------------- */
+/* ---- post_processor -------------------------------------------------------------------------- */
 
-/* A template like "<s> $A": the token in front is the BOS. What stands behind $A would end a prompt that is to be continued: not added. */
+/* A template like "<s> $A": the token in front is the BOS. What stands behind $A would end a prompt
+ * that is to be continued: not added. */
 static weir_status load_template(weir_tokenizer *tokenizer, const json_t *component,
                                  weir_error *error)
 {

@@ -33,7 +33,8 @@ static size_t *edge(edges *at)
     return at->next % 2 == 0 ? &at->spans[at->next / 2].begin : &at->spans[at->next / 2].end;
 }
 
-/* Source bytes [from, to) became the bytes at `target`, `length` of them: moves the edges that lie in them. */
+/* Source bytes [from, to) became the bytes at `target`, `length` of them: moves the edges that lie
+ * in them. */
 static void move_edges(edges *at, size_t from, size_t to, size_t target, size_t length)
 {
     for (; at->next < 2 * at->n && *edge(at) < to; at->next++) {

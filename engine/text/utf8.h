@@ -1,4 +1,5 @@
-/* engine/text/utf8.h - the shape of well-formed UTF-8 (The Unicode Standard, table 3-7), one byte at a time; repair of what is not. */
+/* engine/text/utf8.h - the shape of well-formed UTF-8 (The Unicode Standard, table 3-7), one byte
+ * at a time; repair of what is not. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,8 +24,8 @@ static inline int weir_utf8_length(unsigned char lead)
     return lead < 0xF5 ? 4 : 0;
 }
 
-/* Whether `byte` may stand at position `at` (1 to 3) after `lead`. The second byte alone shuts out overlong forms, surrogates and what
- * is past U+10FFFF. */
+/* Whether `byte` may stand at position `at` (1 to 3) after `lead`. The second byte alone shuts out
+ * overlong forms, surrogates and what is past U+10FFFF. */
 static inline bool weir_utf8_continues(unsigned char lead, int at, unsigned char byte)
 {
     unsigned char low = 0x80, high = 0xBF;
@@ -41,7 +42,8 @@ static inline bool weir_utf8_continues(unsigned char lead, int at, unsigned char
     return byte >= low && byte <= high;
 }
 
-/* Length of the code point at `text` [n > 0], or of the maximal ill-formed part there (*valid false). */
+/* Length of the code point at `text` [n > 0], or of the maximal ill-formed part there (*valid
+ * false). */
 static inline size_t weir_utf8_step(const char *text, size_t n, bool *valid)
 {
     const unsigned char lead = (unsigned char)text[0];
@@ -67,7 +69,8 @@ static inline int32_t weir_utf8_decode(const char *text, size_t *length)
 }
 
 bool weir_utf8_valid(const char *text, size_t n);
-/* Appends `text` with each maximal ill-formed part as U+FFFD; spans [n_spans] are moved along (begin down, end up, to whole parts). */
+/* Appends `text` with each maximal ill-formed part as U+FFFD; spans [n_spans] are moved along
+ * (begin down, end up, to whole parts). */
 WEIR_MUST_CHECK weir_status weir_utf8_repair(weir_buffer *out, const char *text, size_t n,
                                              weir_span *spans, size_t n_spans);
 

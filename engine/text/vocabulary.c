@@ -8,7 +8,8 @@
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
 
-/* Bytes that print stand for themselves; the others, in increasing order, are U+0100 and on (Radford et al. 2019, encoder.py). */
+/* Bytes that print stand for themselves; the others, in increasing order, are U+0100 and on
+ * (Radford et al. 2019, encoder.py). */
 static bool prints(unsigned byte)
 {
     return (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
@@ -52,7 +53,7 @@ bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t 
     return true;
 }
 
-/* ---- ids by bytes --------------------------------------------------------------------------------------------------------------- */
+/* ---- ids by bytes ---------------------------------------------------------------------------- */
 
 static uint32_t hash_of(const char *bytes, size_t length)
 {
@@ -119,7 +120,7 @@ int32_t weir_vocabulary_find_base(const weir_vocabulary *vocabulary, const char 
                : slot_of(vocabulary, hash_of(bytes, length), bytes, length)->id;
 }
 
-/* ---- added tokens --------------------------------------------------------------------------------------------------------------- */
+/* ---- added tokens ---------------------------------------------------------------------------- */
 
 static weir_status trie_add(weir_trie *trie, int32_t id, const char *text, size_t length,
                             weir_error *error)
@@ -173,7 +174,7 @@ int32_t weir_vocabulary_find_added(const weir_vocabulary *vocabulary, const char
     return -1;
 }
 
-/* ---- building ------------------------------------------------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 static weir_status grow_tokens(weir_vocabulary *vocabulary, size_t id)
 {
@@ -192,7 +193,8 @@ static weir_status grow_tokens(weir_vocabulary *vocabulary, size_t id)
     return WEIR_OK;
 }
 
-/* Puts `name`, out of the byte alphabet when `mapped`, behind the other bytes; *mapped false when it is not in that alphabet. */
+/* Puts `name`, out of the byte alphabet when `mapped`, behind the other bytes; *mapped false when
+ * it is not in that alphabet. */
 static weir_status store(weir_vocabulary *vocabulary, weir_token *token, const char *name,
                          size_t length, bool *mapped, weir_error *error)
 {

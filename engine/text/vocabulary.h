@@ -1,7 +1,9 @@
-/* engine/text/vocabulary.h - the tokens of a tokenizer: bytes by id, ids by bytes, and the added tokens that are matched in text.
+/* engine/text/vocabulary.h - the tokens of a tokenizer: bytes by id, ids by bytes, and the added
+ * tokens that are matched in text.
  *
- * Built once, then read by any thread. A token has one id; an id is a base token (reached by merges), an added token (matched whole in
- * the text) or both. Sizes are bounded, so that offsets fit 32 bits. */
+ * Built once, then read by any thread. A token has one id; an id is a base token (reached by
+ * merges), an added token (matched whole in the text) or both. Sizes are bounded, so that offsets
+ * fit 32 bits. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,13 +64,15 @@ void weir_vocabulary_free(weir_vocabulary *vocabulary);
 /* Room for `count` base tokens in the table of names, which then does not grow in between. */
 WEIR_MUST_CHECK weir_status weir_vocabulary_reserve(weir_vocabulary *vocabulary, size_t count);
 
-/* Bytes of a name in the byte alphabet of GPT-2, written to `out` [length]; false when it holds any other character. */
+/* Bytes of a name in the byte alphabet of GPT-2, written to `out` [length]; false when it holds any
+ * other character. */
 bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t *n,
                            const char *name, size_t length);
 
-/* A token with flags of WEIR_TOKEN_ADDED, _SPECIAL, _NORMALIZED, _PADDING, or 0 for a base token, whose name is in the byte alphabet. An
- * added token's name is its literal text. The error's text says what is wrong; the caller puts the place in front.
- * errors : EFORMAT (id past the limits or taken, name empty, too long or taken), ENOMEM */
+/* A token with flags of WEIR_TOKEN_ADDED, _SPECIAL, _NORMALIZED, _PADDING, or 0 for a base token,
+ * whose name is in the byte alphabet. An added token's name is its literal text. The error's text
+ * says what is wrong; the caller puts the place in front. errors : EFORMAT (id past the limits or
+ * taken, name empty, too long or taken), ENOMEM */
 WEIR_MUST_CHECK weir_status weir_vocabulary_add(weir_vocabulary *vocabulary, int64_t id,
                                                 const char *name, size_t length, unsigned flags,
                                                 weir_error *error);

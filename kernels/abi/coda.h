@@ -1,21 +1,26 @@
-/* kernels/abi/coda.h - the bounded memory of an attention layer for one sequence (CoDA-GQA-L, Maio 2026): a ring of the latest rows, a bank of rows kept
- * as they came, a bank of prototypes that rows are blended into; where everything lies.
+/* kernels/abi/coda.h - the bounded memory of an attention layer for one sequence (CoDA-GQA-L, Maio
+ * 2026): a ring of the latest rows, a bank of rows kept as they came, a bank of prototypes that
+ * rows are blended into; where everything lies.
  *
- *   slot   0 .. window - 1: the ring | n_exact slots of the exact bank | n_summary slots of the summary bank
- *   row    of the pages: where a slot's key and value are. The slots in use have rows 0 .. n_rows - 1, in the order of their first use, so attention
- *          reads them as it reads any paged text: densely, without a mask. The other slots have the rows behind, whose contents count: routing sees
- *          unused prototypes, and a first write blends with what was there.
- * A state is one block of memory without pointers, copied to fork, save and restore it: weir_coda_head, then arrays at multiples of 64 bytes. Pages are
- * those of kv_page.h in f32, f16 or bf16, [KV head][page]. Keys are rotated to their own positions once and never again. */
+ *   slot   0 .. window - 1: the ring | n_exact slots of the exact bank | n_summary slots of the
+ * summary bank row    of the pages: where a slot's key and value are. The slots in use have rows 0
+ * .. n_rows - 1, in the order of their first use, so attention reads them as it reads any paged
+ * text: densely, without a mask. The other slots have the rows behind, whose contents count:
+ * routing sees unused prototypes, and a first write blends with what was there. A state is one
+ * block of memory without pointers, copied to fork, save and restore it: weir_coda_head, then
+ * arrays at multiples of 64 bytes. Pages are those of kv_page.h in f32, f16 or bf16, [KV
+ * head][page]. Keys are rotated to their own positions once and never again. */
 #pragma once
 #include <math.h>
 
 #include "kernels/abi/convert.h"
 #include "kernels/abi/kv_format.h"
 
-/* Dimensions whose rotation is slow: prototypes hold these of a key only, as blending keys of different positions is sound where phases hardly differ. */
+/* Dimensions whose rotation is slow: prototypes hold these of a key only, as blending keys of
+ * different positions is sound where phases hardly differ. */
 typedef enum weir_coda_band {
-    WEIR_CODA_UPPER_HALF, /* head_dim / 2 and on: right for interleaved pairs, and what the published package does for every layout */
+    WEIR_CODA_UPPER_HALF, /* head_dim / 2 and on: right for interleaved pairs, and what the
+                             published package does for every layout */
     WEIR_CODA_SLOW_PAIRS, /* of pairs (i, i + head_dim / 2): i >= head_dim / 4 */
 } weir_coda_band;
 
@@ -95,7 +100,8 @@ static inline const char *weir_coda_reject(const weir_coda_layer *layer)
     return NULL;
 }
 
-/* The arrays of a state in its memory, 64-byte aligned; NULL: only the sizes. The layer was not rejected. */
+/* The arrays of a state in its memory, 64-byte aligned; NULL: only the sizes. The layer was not
+ * rejected. */
 static inline weir_coda_state weir_coda_view(const weir_coda_layer *layer, void *memory)
 {
     weir_coda_state state;
@@ -120,7 +126,8 @@ static inline weir_coda_state weir_coda_view(const weir_coda_layer *layer, void 
     return state;
 }
 
-/* What the published package counts for a state: keys, values, unit vectors for routing, gates, flags and times, n_bytes for an element. */
+/* What the published package counts for a state: keys, values, unit vectors for routing, gates,
+ * flags and times, n_bytes for an element. */
 static inline int64_t weir_coda_package_bytes(const weir_coda_layer *layer, int64_t n_bytes)
 {
     const int64_t slots = weir_coda_slots(layer), low = layer->head_dim - layer->head_dim / 2;
@@ -130,7 +137,7 @@ static inline int64_t weir_coda_package_bytes(const weir_coda_layer *layer, int6
            4 * (int64_t)layer->window + slots + 8 * (int64_t)layer->n_exact;
 }
 
-/* ---- low band --------------------------------------------------------------------------------------------------------- */
+/* ---- low band -------------------------------------------------------------------------------- */
 static inline bool weir_coda_is_low(const weir_coda_layer *layer, int64_t dim)
 {
     const int64_t half = layer->head_dim / 2;
@@ -141,15 +148,16 @@ static inline int64_t weir_coda_low_dims(const weir_coda_layer *layer)
     const int64_t half = layer->head_dim / 2;
     return layer->band == WEIR_CODA_UPPER_HALF ? layer->head_dim - half : 2 * (half - half / 2);
 }
-/* Prototypes have fewer dimensions: their keys are longer by as much, so that logits keep their size. */
+/* Prototypes have fewer dimensions: their keys are longer by as much, so that logits keep their
+ * size. */
 static inline float weir_coda_energy(const weir_coda_layer *layer)
 {
     return (float)sqrt((double)layer->head_dim / (double)weir_coda_low_dims(layer));
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------------------ */
-/* What decides and what is kept has the same bits on every target, fused multiply-adds or not: products of two floats are exact in f64, and every other
- * operation stands alone. */
+/* ---- numbers --------------------------------------------------------------------------------- */
+/* What decides and what is kept has the same bits on every target, fused multiply-adds or not:
+ * products of two floats are exact in f64, and every other operation stands alone. */
 static inline float weir_coda_gate(float logit)
 {
     return (float)(1.0 / (1.0 + exp(-(double)logit)));
@@ -162,7 +170,7 @@ static inline float weir_coda_blend(float old, float in, float scale, float rate
     return (float)((double)old + (double)rate * (double)step);
 }
 
-/* ---- elements ---------------------------------------------------------------------------------------------------------- */
+/* ---- elements -------------------------------------------------------------------------------- */
 static inline float weir_coda_load(weir_kv_format format, const char *base, int64_t index)
 {
     uint16_t bits;
@@ -213,8 +221,9 @@ static inline void weir_coda_put(const weir_coda_layer *layer, const weir_coda_s
                             weir_coda_index(layer, side, row, d), in[h * layer->head_dim + d]);
 }
 
-/* ---- slots -------------------------------------------------------------------------------------------------------------- */
-/* A state without tokens. The banks are zero: contents to begin with are put there afterwards, slot by slot. */
+/* ---- slots ----------------------------------------------------------------------------------- */
+/* A state without tokens. The banks are zero: contents to begin with are put there afterwards, slot
+ * by slot. */
 static inline void weir_coda_reset(const weir_coda_layer *layer, void *memory)
 {
     const weir_coda_state state = weir_coda_view(layer, memory);
@@ -229,7 +238,8 @@ static inline bool weir_coda_is_used(const weir_coda_state *state, int64_t slot)
     return state->rows[slot] < state->head->n_rows;
 }
 
-/* The slot is in use from now on: it changes rows, contents and all, with the unused slot that has the first row behind those in use. */
+/* The slot is in use from now on: it changes rows, contents and all, with the unused slot that has
+ * the first row behind those in use. */
 static inline void weir_coda_use(const weir_coda_layer *layer, const weir_coda_state *state,
                                  int64_t slot)
 {
@@ -254,7 +264,8 @@ static inline void weir_coda_use(const weir_coda_layer *layer, const weir_coda_s
             }
 }
 
-/* Opens up to `n` more slots of a bank with `least` at the start and `most` in all, as far as the length of the text allows; returns how many. */
+/* Opens up to `n` more slots of a bank with `least` at the start and `most` in all, as far as the
+ * length of the text allows; returns how many. */
 static inline int32_t weir_coda_open_slots(const weir_coda_layer *layer, int32_t *n_open,
                                            int32_t least, int32_t most, int64_t position, int32_t n)
 {

@@ -1,4 +1,5 @@
-/* kernels/abi/coda_check.h - whether bytes that come from a file are a state of kernels/abi/coda.h: then nothing in them leads a kernel out of its arrays. */
+/* kernels/abi/coda_check.h - whether bytes that come from a file are a state of kernels/abi/coda.h:
+ * then nothing in them leads a kernel out of its arrays. */
 #pragma once
 #include <stdbool.h>
 
@@ -46,7 +47,8 @@ static inline bool weir_coda_is_permutation(const int32_t *rows, int64_t n)
     return true;
 }
 
-/* NULL, or what is wrong with `memory` of weir_coda_view(layer, ..).bytes. A block of zeros is a state without tokens. */
+/* NULL, or what is wrong with `memory` of weir_coda_view(layer, ..).bytes. A block of zeros is a
+ * state without tokens. */
 static inline const char *weir_coda_problem(const weir_coda_layer *layer, const void *memory)
 {
     const weir_coda_state state = weir_coda_view(layer, (void *)(uintptr_t)memory); /* only read */

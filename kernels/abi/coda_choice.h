@@ -1,8 +1,10 @@
 /* kernels/abi/coda_choice.h - the least of many keys, in one of two orders.
  *
- * Sorted: ascending, ties by index. As found: the order in which torch.topk on a CPU leaves them, which depends on the sort of libstdc++ (its heap
- * selection for few of many, else its selection by partition); layers in `compat` mode take their candidates in that order, as the published package
- * does, because which of them come first decides what is kept. That is all it is for: nothing is right about the order. */
+ * Sorted: ascending, ties by index. As found: the order in which torch.topk on a CPU leaves them,
+ * which depends on the sort of libstdc++ (its heap selection for few of many, else its selection by
+ * partition); layers in `compat` mode take their candidates in that order, as the published package
+ * does, because which of them come first decides what is kept. That is all it is for: nothing is
+ * right about the order. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +23,7 @@ static inline int64_t weir_coda_gate_key(float gate)
     return -(int64_t)ordered;
 }
 
-/* ---- sorted ------------------------------------------------------------------------------------------------------------- */
+/* ---- sorted ---------------------------------------------------------------------------------- */
 static inline bool weir_coda_is_before(const weir_coda_choice *a, const weir_coda_choice *b)
 {
     return a->key < b->key || (a->key == b->key && a->index < b->index);
@@ -58,7 +60,7 @@ static inline void weir_coda_choose(weir_coda_choice *all, int64_t n, int64_t n_
     }
 }
 
-/* ---- as found: every comparison and move of the library, which compares keys alone ------------------------------------------- */
+/* ---- as found: every comparison and move of the library, which compares keys alone ----------- */
 static inline void weir_found_swap(weir_coda_choice *a, weir_coda_choice *b)
 {
     const weir_coda_choice held = *a;
@@ -131,7 +133,8 @@ static inline void weir_found_insertion_sort(weir_coda_choice *all, int64_t n)
     }
 }
 
-/* The median of the second, the middle and the last goes first; returns where the rest is parted by it. */
+/* The median of the second, the middle and the last goes first; returns where the rest is parted by
+ * it. */
 static inline int64_t weir_found_part(weir_coda_choice *all, int64_t n)
 {
     weir_coda_choice *const a = all + 1, *const b = all + n / 2, *const c = all + n - 1;
@@ -204,7 +207,8 @@ static inline void weir_found_sort(weir_coda_choice *all, int64_t n)
     for (int64_t i = SHORT; i < n; i++) weir_found_insert(all + i);
 }
 
-/* torch.topk of the least: which n_taken of n come first, and in which order; is_sorted as its argument of that name. */
+/* torch.topk of the least: which n_taken of n come first, and in which order; is_sorted as its
+ * argument of that name. */
 static inline void weir_coda_find(weir_coda_choice *all, int64_t n, int64_t n_taken, bool is_sorted)
 {
     if (n_taken <= 0) return;

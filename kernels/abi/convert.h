@@ -1,7 +1,9 @@
-/* kernels/abi/convert.h - 16- and 8-bit floats to and from f32, without branches so that loops over them vectorise.
+/* kernels/abi/convert.h - 16- and 8-bit floats to and from f32, without branches so that loops over
+ * them vectorise.
  *
- * Widening is exact. Narrowing rounds to nearest even; a NaN stays a quiet NaN. No step produces an f32 denormal from a finite 16-bit
- * value except bf16's own, so flush-to-zero modes change nothing else. */
+ * Widening is exact. Narrowing rounds to nearest even; a NaN stays a quiet NaN. No step produces an
+ * f32 denormal from a finite 16-bit value except bf16's own, so flush-to-zero modes change nothing
+ * else. */
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -70,7 +72,8 @@ static inline float weir_f8_e5m2_to_f32(uint8_t bits)
     return weir_f16_to_f32((uint16_t)(bits << 8));
 }
 
-/* To nearest even, saturating at the largest finite value; a NaN stays one. The added power of two has the step of the denormals as its ulp. */
+/* To nearest even, saturating at the largest finite value; a NaN stays one. The added power of two
+ * has the step of the denormals as its ulp. */
 static inline uint8_t weir_f8_e4m3_from_f32(float value)
 {
     const uint32_t bits = weir_f32_bits(value), magnitude = bits & 0x7FFFFFFF;

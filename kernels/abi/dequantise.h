@@ -1,7 +1,9 @@
-/* kernels/abi/dequantise.h - the value of every element of a GGUF block, one function per block type.
+/* kernels/abi/dequantise.h - the value of every element of a GGUF block, one function per block
+ * type.
  *
- * The order of multiplications is that of the reference (scale times sub-scale first, each product rounded to f32), so results are
- * bit-exact; contraction to fused multiply-add is off for that reason. dst holds the block's elements; block is aligned (a copy). */
+ * The order of multiplications is that of the reference (scale times sub-scale first, each product
+ * rounded to f32), so results are bit-exact; contraction to fused multiply-add is off for that
+ * reason. dst holds the block's elements; block is aligned (a copy). */
 #pragma once
 #include "kernels/abi/convert.h"
 #include "kernels/abi/quant.h"
@@ -93,7 +95,8 @@ static inline void weir_dequantise_block_iq4_xs(float *__restrict dst,
     }
 }
 
-/* Elements 16 j .. 16 j + 15 share scale j and sit in 16 consecutive bytes: half j / 8 of the block, bit pair j / 2 % 4. */
+/* Elements 16 j .. 16 j + 15 share scale j and sit in 16 consecutive bytes: half j / 8 of the
+ * block, bit pair j / 2 % 4. */
 static inline void weir_dequantise_block_q2_k(float *__restrict dst,
                                               const weir_block_q2_k *__restrict block)
 {
@@ -171,7 +174,8 @@ static inline void weir_dequantise_block_q5_k(float *__restrict dst,
     }
 }
 
-/* Elements 16 j .. 16 j + 15 share scale j; o = 16 j % 128, k = o / 32 picks the nibble and the bit pair. */
+/* Elements 16 j .. 16 j + 15 share scale j; o = 16 j % 128, k = o / 32 picks the nibble and the bit
+ * pair. */
 static inline void weir_dequantise_block_q6_k(float *__restrict dst,
                                               const weir_block_q6_k *__restrict block)
 {

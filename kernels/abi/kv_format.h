@@ -1,45 +1,49 @@
-/* kernels/abi/kv_format.h - the number formats of KV rows: what a page part holds, where, and which head widths a format takes.
+/* kernels/abi/kv_format.h - the number formats of KV rows: what a page part holds, where, and which
+ * head widths a format takes.
  *
- * A page is the K part and then the V part of 64 tokens of one KV head; the two have formats of their own. Parts, tiles and arrays start at
- * multiples of 64 bytes. weir_kv_layout_of gives all offsets. What the codes mean is in kernels/ref/kv_codec.h.
+ * A page is the K part and then the V part of 64 tokens of one KV head; the two have formats of
+ * their own. Parts, tiles and arrays start at multiples of 64 bytes. weir_kv_layout_of gives all
+ * offsets. What the codes mean is in kernels/ref/kv_codec.h.
  *
- * K part: two tiles of 32 tokens, each  [scales][mins][codes], the token innermost. A lane is a token, on SIMD registers and on warps:
+ * K part: two tiles of 32 tokens, each  [scales][mins][codes], the token innermost. A lane is a
+ * token, on SIMD registers and on warps:
  *
  *     f32 f16 bf16     codes [dim][32] values
- *     others           codes [word][32] of 32 bits: word w of token t holds dims w*n .. w*n+n-1, dim i at bit bits*(i - w*n), n = 32/bits
- *                          8 bits: d0 d1 d2 d3 | 4 bits: d0 .. d7 | 2 bits: d0 .. d15      (past the last dim: zeros)
- *                          3 bits: the words of the low 2 bits, then words of the high bit, 32 dims each
- *                      One load serves all dims of a word with shifts by constants; 8-bit words are what VNNI and dp4a multiply. A token owns
- *                      its words, so a row is written, moved and dropped without touching its neighbours.
- *     q8_0 q4_0        scales [dim/32][32] f16
- *     fp8              scales [32] f32
- *     turbo            scales [32] f16
- *     kivi             scales [dim] f16, mins [dim] f16: of the 32 tokens of the tile
- *     int8             scales [dim] f16, mins [dim] f16: of the 64 tokens, once, before the first tile
+ *     others           codes [word][32] of 32 bits: word w of token t holds dims w*n .. w*n+n-1,
+ * dim i at bit bits*(i - w*n), n = 32/bits 8 bits: d0 d1 d2 d3 | 4 bits: d0 .. d7 | 2 bits: d0 ..
+ * d15      (past the last dim: zeros) 3 bits: the words of the low 2 bits, then words of the high
+ * bit, 32 dims each One load serves all dims of a word with shifts by constants; 8-bit words are
+ * what VNNI and dp4a multiply. A token owns its words, so a row is written, moved and dropped
+ * without touching its neighbours. q8_0 q4_0        scales [dim/32][32] f16 fp8              scales
+ * [32] f32 turbo            scales [32] f16 kivi             scales [dim] f16, mins [dim] f16: of
+ * the 32 tokens of the tile int8             scales [dim] f16, mins [dim] f16: of the 64 tokens,
+ * once, before the first tile
  *
- * V part: [scales][mins][codes], a row per token, the dim innermost. A lane is a dim; a row moves as bytes:
+ * V part: [scales][mins][codes], a row per token, the dim innermost. A lane is a dim; a row moves
+ * as bytes:
  *
  *     f32 f16 bf16     codes [64][dim] values
  *     8 bits           codes [64][dim] bytes
  *     others           codes [64][dim/32 rounded up] blocks of 32 dims:
  *                          4 bits, 16 bytes: byte j holds dim j low, dim j+16 high
  *                          2 bits,  8 bytes: two words, dim i at bit 2*(i%16) of word i/16
- *                          3 bits, 12 bytes: the two words of the low 2 bits, then a word of the high bits
- *     q8_0 q4_0        scales [64][dim/32] f16
- *     fp8              scales [64] f32
- *     turbo            scales [64] f16
- *     kivi             scales [64][dim/32] f16, mins [64][dim/32] f16: of 32 dims of a token
+ *                          3 bits, 12 bytes: the two words of the low 2 bits, then a word of the
+ * high bits q8_0 q4_0        scales [64][dim/32] f16 fp8              scales [64] f32 turbo scales
+ * [64] f16 kivi             scales [64][dim/32] f16, mins [64][dim/32] f16: of 32 dims of a token
  *     int8             scales [dim] f16, mins [dim] f16: of the 64 tokens
  *
- * Open pages. int8 and kivi code values against their neighbours in time, so a page of them can only be coded as a whole ("closed"). Until its 64th
- * token is written, a page is open: its rows stay wide, as f16, in memory beside the page (weir_kv_open_bytes: an f16 K part, then an f16 V
- * part, of the parts that need it; kivi's V needs it for quality only: recent values stay f16). Writing token 63 codes the part from the f16
- * rows, whether rows came one at a time or all at once: the same bits for any cut. Closed pages are never written again, so they can be
- * shared; dropping rows from one means dropping the page.
- *     What a query at position p reads: the rows of its own page wide, even its 64th, the rows of earlier pages closed.
- * That depends on positions alone, so prefill and decode give the same bits. A sequence thus keeps at most one open page per layer and head
- * between steps, and a step holds one for every page that it writes to. The other formats code each row by itself, once, and every query
- * reads the coded row. Which layers use which format is the store's business; the first pages of a text may have one of their own (weir_kv_sinks). */
+ * Open pages. int8 and kivi code values against their neighbours in time, so a page of them can
+ * only be coded as a whole ("closed"). Until its 64th token is written, a page is open: its rows
+ * stay wide, as f16, in memory beside the page (weir_kv_open_bytes: an f16 K part, then an f16 V
+ * part, of the parts that need it; kivi's V needs it for quality only: recent values stay f16).
+ * Writing token 63 codes the part from the f16 rows, whether rows came one at a time or all at
+ * once: the same bits for any cut. Closed pages are never written again, so they can be shared;
+ * dropping rows from one means dropping the page. What a query at position p reads: the rows of its
+ * own page wide, even its 64th, the rows of earlier pages closed. That depends on positions alone,
+ * so prefill and decode give the same bits. A sequence thus keeps at most one open page per layer
+ * and head between steps, and a step holds one for every page that it writes to. The other formats
+ * code each row by itself, once, and every query reads the coded row. Which layers use which format
+ * is the store's business; the first pages of a text may have one of their own (weir_kv_sinks). */
 #pragma once
 #include <string.h>
 
@@ -47,12 +51,12 @@
 #include "kernels/abi/kv_page.h"
 
 typedef enum weir_kv_scheme {
-    WEIR_KV_PLAIN, /* a float per value                                                             */
-    WEIR_KV_BLOCK, /* f16 scale per token and 32 dims                                               */
-    WEIR_KV_FLOAT8, /* f32 scale per token                                                           */
-    WEIR_KV_CHANNEL, /* f16 scale and minimum per dim over the 64 tokens of a page, K and V           */
-    WEIR_KV_KIVI, /* f16 scale and minimum: K per dim over 32 tokens, V per token over 32 dims     */
-    WEIR_KV_TURBO, /* f16 scale per token, codes into a book of the row rotated by H D              */
+    WEIR_KV_PLAIN, /* a float per value */
+    WEIR_KV_BLOCK, /* f16 scale per token and 32 dims */
+    WEIR_KV_FLOAT8, /* f32 scale per token */
+    WEIR_KV_CHANNEL, /* f16 scale and minimum per dim over the 64 tokens of a page, K and V */
+    WEIR_KV_KIVI, /* f16 scale and minimum: K per dim over 32 tokens, V per token over 32 dims */
+    WEIR_KV_TURBO, /* f16 scale per token, codes into a book of the row rotated by H D */
 } weir_kv_scheme;
 
 /*     name      text        bits  scheme  */
@@ -86,7 +90,8 @@ typedef struct weir_kv_pair {
     weir_kv_format k, v;
 } weir_kv_pair;
 
-/* Pages 0 .. n_pages - 1 of every text have this pair, whatever the others of their layer have; n_pages 0: there are none such. */
+/* Pages 0 .. n_pages - 1 of every text have this pair, whatever the others of their layer have;
+ * n_pages 0: there are none such. */
 typedef struct weir_kv_sinks {
     weir_kv_pair pair;
     int32_t      n_pages;
@@ -104,7 +109,7 @@ enum {
     WEIR_KV_ALIGNMENT = 64,
 };
 
-/* ---- the table: switches, because kernels on devices ask too ------------------------------------------------------ */
+/* ---- the table: switches, because kernels on devices ask too --------------------------------- */
 static inline int weir_kv_bits(weir_kv_format format)
 {
     switch (format) {
@@ -152,7 +157,8 @@ static inline weir_kv_format weir_kv_format_named(const char *name)
     return (weir_kv_format)format;
 }
 
-/* A page part of this format is coded as a whole, and is wide until then: see "Open pages" above. */
+/* A page part of this format is coded as a whole, and is wide until then: see "Open pages"
+ * above. */
 static inline bool weir_kv_needs_open(weir_kv_format format)
 {
     const weir_kv_scheme scheme = weir_kv_scheme_of(format);
@@ -198,8 +204,9 @@ static inline bool weir_kv_any_open(weir_kv_pair others, weir_kv_sinks sinks)
            weir_kv_needs_open(first.k) || weir_kv_needs_open(first.v);
 }
 
-/* ---- layout ------------------------------------------------------------------------------------------------------- */
-/* Byte offsets in a part: of tile 0 (K) or token 0 (V), and the step to the next tile or token. `mins` means something for int8 and kivi only. */
+/* ---- layout ---------------------------------------------------------------------------------- */
+/* Byte offsets in a part: of tile 0 (K) or token 0 (V), and the step to the next tile or token.
+ * `mins` means something for int8 and kivi only. */
 typedef struct weir_kv_layout {
     int64_t scales, mins, codes;
     int64_t scales_step, mins_step, codes_step;
@@ -278,7 +285,8 @@ static inline int64_t weir_kv_part_bytes(weir_kv_format format, weir_kv_side sid
     return weir_kv_layout_of(format, side, dim).bytes;
 }
 
-/* Where the V part begins. The widths were accepted by weir_kv_format_reject: nothing here overflows. */
+/* Where the V part begins. The widths were accepted by weir_kv_format_reject: nothing here
+ * overflows. */
 static inline int64_t weir_kv_v_part(weir_kv_format k_format, int64_t key_dim)
 {
     return weir_kv_part_bytes(k_format, WEIR_KV_K, key_dim);
@@ -304,8 +312,9 @@ static inline int64_t weir_kv_open_bytes(weir_kv_format k_format, weir_kv_format
                                          : 0);
 }
 
-/* What is coded of a value: a NaN counts as 0 and the rest is held within f16's finite range, so that one bad element cannot spoil the scale
- * of its neighbours. f32, f16 and bf16 keep every value as it is. */
+/* What is coded of a value: a NaN counts as 0 and the rest is held within f16's finite range, so
+ * that one bad element cannot spoil the scale of its neighbours. f32, f16 and bf16 keep every value
+ * as it is. */
 static inline float weir_kv_finite(float x)
 {
     x = x == x ? x : 0.0f;
@@ -313,7 +322,7 @@ static inline float weir_kv_finite(float x)
     return x > 65504.0f ? 65504.0f : x;
 }
 
-/* ---- turbo: D and the book ------------------------------------------------------------------------------------------ */
+/* ---- turbo: D and the book ------------------------------------------------------------------- */
 /* D of the rotation, +1 or -1: fixed, because pages are saved and shared; K and V differ. */
 static inline float weir_kv_sign(weir_kv_side side, int64_t dim)
 {
@@ -331,7 +340,8 @@ static inline float weir_kv_orthonormal(int64_t dim)
     return dim == 2 ? scale * 0.70710678f : scale;
 }
 
-/* Lloyd-Max centroids of the standard normal, the positive half; code 2^(bits-1) + i is centroid i, code 2^(bits-1) - 1 - i its negative. */
+/* Lloyd-Max centroids of the standard normal, the positive half; code 2^(bits-1) + i is centroid i,
+ * code 2^(bits-1) - 1 - i its negative. */
 #define WEIR_KV_BOOK2 0.452780f, 1.510418f
 #define WEIR_KV_BOOK3 0.245094f, 0.756005f, 1.343909f, 2.151946f
 #define WEIR_KV_BOOK4                                                                              \

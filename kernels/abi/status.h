@@ -1,4 +1,5 @@
-/* kernels/abi/status.h - the one error code of every layer. 0 is success everywhere; text travels in weir_error (engine/base/error.h). */
+/* kernels/abi/status.h - the one error code of every layer. 0 is success everywhere; text travels
+ * in weir_error (engine/base/error.h). */
 #pragma once
 
 #define WEIR_STATUS_MAP(X)                                                                         \

@@ -1,4 +1,5 @@
-/* kernels/cuda/add.cu - adds rows to rows, four columns per thread. Moves 12 bytes per element. Why an override: scalar.h. */
+/* kernels/cuda/add.cu - adds rows to rows, four columns per thread. Moves 12 bytes per element. Why
+ * an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 

@@ -1,28 +1,36 @@
-/* kernels/cuda/attention.cu - paged causal attention on tensor cores, decode and prefill in one order: f16, bf16, q8_0 and turbo4
- * pages.
+/* kernels/cuda/attention.cu - paged causal attention on tensor cores, decode and prefill in one
+ * order: f16, bf16, q8_0 and turbo4 pages.
  *
- * Why an override: the single source multiplies on the f32 units of a GPU, a row of threads per position, reads each K and V tile once per 4 query rows
- * and waits for it (it has no copies under way), and reads f16 and f32 pages only. Here 16 query rows (all heads of a group that share K and V) are one
- * tensor tile, a block walks tiles of 32 positions that arrive by 16-byte asynchronous copies while the one before is used, and products are exact to f32
- * because queries and weights go in as two or three 16-bit parts (attention_parts.h).
- *     decode   per position and KV head 2 * (key_dim + value_dim) bytes (f16) are read once; 32 flops per byte of padded tensor work (bf16 48, q8_0 90), below
- *              the 150 to 300 per byte that sm_80 to sm_90 have: bound by memory. Splits of 1024 positions are blocks of their own
- *     prefill  4 * (key_dim + value_dim) flops per row and position as two parts (6 as three: bf16, q8_0, turbo4), K and V are read once per 64 rows (32
+ * Why an override: the single source multiplies on the f32 units of a GPU, a row of threads per
+ * position, reads each K and V tile once per 4 query rows and waits for it (it has no copies under
+ * way), and reads f16 and f32 pages only. Here 16 query rows (all heads of a group that share K and
+ * V) are one tensor tile, a block walks tiles of 32 positions that arrive by 16-byte asynchronous
+ * copies while the one before is used, and products are exact to f32 because queries and weights go
+ * in as two or three 16-bit parts (attention_parts.h). decode   per position and KV head 2 *
+ * (key_dim + value_dim) bytes (f16) are read once; 32 flops per byte of padded tensor work (bf16
+ * 48, q8_0 90), below the 150 to 300 per byte that sm_80 to sm_90 have: bound by memory. Splits of
+ * 1024 positions are blocks of their own prefill  4 * (key_dim + value_dim) flops per row and
+ * position as two parts (6 as three: bf16, q8_0, turbo4), K and V are read once per 64 rows (32
  *              where a head is wider than 128; 16 if coded)
- *     coded    q8_0 halves the bytes, turbo4 quarters them; codes are expanded in shared memory by all threads, once per tile and 16 to 64 rows. At 180
- *              flops per byte turbo4 is bound by that and by tensor work
- * Not yet run on a GPU: what is known is that emulated warps agree with ref, and what ptxas says.
+ *     coded    q8_0 halves the bytes, turbo4 quarters them; codes are expanded in shared memory by
+ * all threads, once per tile and 16 to 64 rows. At 180 flops per byte turbo4 is bound by that and
+ * by tensor work Not yet run on a GPU: what is known is that emulated warps agree with ref, and
+ * what ptxas says.
  *
- * Order: online softmax over tiles of 32 positions in splits of 1024, each split from nothing, joined in ascending order. Narrow blocks (up to 16 query rows
- * of a KV head, four warps share the positions and dims) and wide ones do the same products in the same order (attention_tile.h), and splits are joined by
- * the same expressions whether one block walks them or a second kernel joins what blocks of their own left: a row has the same bits in decode, prefill
- * and any batch. Infinities in K or V give NaN. Turbo's queries and outputs are rotated here (attention_turbo.h); its carries hold V as it is kept: rotated. */
+ * Order: online softmax over tiles of 32 positions in splits of 1024, each split from nothing,
+ * joined in ascending order. Narrow blocks (up to 16 query rows of a KV head, four warps share the
+ * positions and dims) and wide ones do the same products in the same order (attention_tile.h), and
+ * splits are joined by the same expressions whether one block walks them or a second kernel joins
+ * what blocks of their own left: a row has the same bits in decode, prefill and any batch.
+ * Infinities in K or V give NaN. Turbo's queries and outputs are rotated here (attention_turbo.h);
+ * its carries hold V as it is kept: rotated. */
 #include "kernels/cuda/attention_rows.h"
 
 namespace weir_cuda_attention {
 
-/* ---- softmax ---------------------------------------------------------------------------------------------------------------------- */
-/* Scores in units of the exponent, what a row does not see as nothing, and the highest of each row. */
+/* ---- softmax --------------------------------------------------------------------------------- */
+/* Scores in units of the exponent, what a row does not see as nothing, and the highest of each
+ * row. */
 template <class S>
 __device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float (&highest)[2],
                                             const Rows &rows, int32_t position, int32_t window,
@@ -44,8 +52,9 @@ __device__ __forceinline__ void mask_scores(float (&score)[S::kTiles][4], float 
     }
 }
 
-/* ---- splits ---------------------------------------------------------------------------------------------------------------------- */
-/* All tiles of a split that any of the block's rows sees: maximum, sum and value of each row over them. */
+/* ---- splits ---------------------------------------------------------------------------------- */
+/* All tiles of a split that any of the block's rows sees: maximum, sum and value of each row over
+ * them. */
 template <class S>
 __device__ __forceinline__ void
 walk_split(char *shared, const Memory &m, const Call &call, const Unit &unit, int32_t split,
@@ -193,7 +202,8 @@ __device__ __forceinline__ void store_partial(const Call &call, const Unit &unit
         }
 }
 
-/* Joins a split with the total of the thread's row h, whose values lie in the carry before the first split, and then where they go in the end. */
+/* Joins a split with the total of the thread's row h, whose values lie in the carry before the
+ * first split, and then where they go in the end. */
 template <class S>
 __device__ __forceinline__ void
 join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[S::kPairs][2][4],
@@ -316,7 +326,7 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
     if (call.is_last && call.args.lse) call.args.lse[index] = lse_of(maximum, sum);
 }
 
-/* ---- the row ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the row --------------------------------------------------------------------------------- */
 bool is_read(weir_kv_format format)
 {
     return format == WEIR_KV_F16 || format == WEIR_KV_BF16 || format == WEIR_KV_Q8_0 ||
@@ -400,9 +410,10 @@ template <class S> void launch(const Call &call, int64_t n_units, cudaStream_t s
     WEIR_LAUNCH(attend<S>, (unsigned)n_units, kThreads, (size_t)bytes, stream, call);
 }
 
-/* Every block fits the 99 KB of shared memory that one may have on sm_86 and sm_89: two stages of K and V where they do, all rows in narrow blocks where wide
- * ones do not (coded heads wider than 128). Blocks per SM, f16 of 128: decode 45 KB, 2 of 100 KB (sm_86), 5 of 228 KB (sm_90); prefill 69 KB, 1 and 3, as
- * many as the registers allow. */
+/* Every block fits the 99 KB of shared memory that one may have on sm_86 and sm_89: two stages of K
+ * and V where they do, all rows in narrow blocks where wide ones do not (coded heads wider than
+ * 128). Blocks per SM, f16 of 128: decode 45 KB, 2 of 100 KB (sm_86), 5 of 228 KB (sm_90); prefill
+ * 69 KB, 1 and 3, as many as the registers allow. */
 template <class Format>
 void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStream_t stream)
 {
@@ -442,7 +453,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_attention
 
-/* Tolerance: as the single source, and tensor cores add with some 2 bits less than f32's rounding. */
+/* Tolerance: as the single source, and tensor cores add with some 2 bits less than f32's
+ * rounding. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_attention;
 const weir_kernel        weir_kernel_cuda_attention = {

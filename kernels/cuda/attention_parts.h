@@ -1,8 +1,11 @@
-/* kernels/cuda/attention_parts.h - f32 numbers as sums of 16-bit numbers, so that tensor cores multiply them as f32 would be.
+/* kernels/cuda/attention_parts.h - f32 numbers as sums of 16-bit numbers, so that tensor cores
+ * multiply them as f32 would be.
  *
- * Keys and values are 16 bits wide in memory (or small integers) and go to the tensor cores as they are. Queries and weights are f32: x = x0 + x1 (f16: 22 bits)
- * or x0 + x1 + x2 (bf16: 24 bits), one product each, added in f32. f16 has few exponents, so rows of queries are scaled by a power of two before and the
- * weights, which are at most 1, by 2^14: what is below f16's reach then is below 2^-34 of the largest. */
+ * Keys and values are 16 bits wide in memory (or small integers) and go to the tensor cores as they
+ * are. Queries and weights are f32: x = x0 + x1 (f16: 22 bits) or x0 + x1 + x2 (bf16: 24 bits), one
+ * product each, added in f32. f16 has few exponents, so rows of queries are scaled by a power of
+ * two before and the weights, which are at most 1, by 2^14: what is below f16's reach then is below
+ * 2^-34 of the largest. */
 #pragma once
 #include "kernels/cuda/tensor.h"
 

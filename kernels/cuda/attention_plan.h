@@ -1,7 +1,9 @@
-/* kernels/cuda/attention_plan.h - what a call of attention is about, and into which blocks of threads it is cut: asked on the host for the launch and the
- * scratch, and by every block for its share.
+/* kernels/cuda/attention_plan.h - what a call of attention is about, and into which blocks of
+ * threads it is cut: asked on the host for the launch and the scratch, and by every block for its
+ * share.
  *
- * A unit is (segment, KV head of its range, up to ROWS query rows, a split or all splits). Query row = token * group + head of the group. */
+ * A unit is (segment, KV head of its range, up to ROWS query rows, a split or all splits). Query
+ * row = token * group + head of the group. */
 #pragma once
 #include <cfloat>
 
@@ -71,8 +73,8 @@ __host__ __device__ inline int64_t units_of(const Plan &plan, Share share)
     return plan.is_narrow == (share == Share::Narrow) ? plan.n_units : 0;
 }
 
-/* The segment that unit `unit` of the call belongs to; `unit` becomes its number there, `partials` where the segment's part of the scratch begins. A
- * warp looks at 32 segments at a time. */
+/* The segment that unit `unit` of the call belongs to; `unit` becomes its number there, `partials`
+ * where the segment's part of the scratch begins. A warp looks at 32 segments at a time. */
 __device__ inline int64_t find_segment(const Call &call, Share share, int64_t *unit,
                                        float **partials)
 {
@@ -102,8 +104,9 @@ __device__ inline int64_t find_segment(const Call &call, Share share, int64_t *u
     }
 }
 
-/* ---- joining splits -------------------------------------------------------------------------------------------------------------------- */
-/* How (maximum, sum, value) of a split joins a total: kernels/abi/attention_carry.h in the order of these expressions, wherever it is done. */
+/* ---- joining splits -------------------------------------------------------------------------- */
+/* How (maximum, sum, value) of a split joins a total: kernels/abi/attention_carry.h in the order of
+ * these expressions, wherever it is done. */
 struct Join {
     float maximum, sum, keep, add;
     bool  is_same, is_first; /* nothing joins; there was nothing before */

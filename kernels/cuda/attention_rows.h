@@ -1,4 +1,5 @@
-/* kernels/cuda/attention_rows.h - a block's share of a call: its segment and rows, and its queries in shared memory. */
+/* kernels/cuda/attention_rows.h - a block's share of a call: its segment and rows, and its queries
+ * in shared memory. */
 #pragma once
 #include "kernels/cuda/attention_turbo.h"
 
@@ -49,8 +50,9 @@ struct Rows {
     float   total_maximum[2], total_sum[2];
 };
 
-/* ---- queries ---------------------------------------------------------------------------------------------------------------------- */
-/* The block's rows in parts, and by which factor their scores are to be multiplied; rows and dims that are not there are zero. */
+/* ---- queries --------------------------------------------------------------------------------- */
+/* The block's rows in parts, and by which factor their scores are to be multiplied; rows and dims
+ * that are not there are zero. */
 template <class S>
 __device__ __forceinline__ void stage_queries(char *shared, const Memory &m, const Call &call,
                                               const Unit &unit)

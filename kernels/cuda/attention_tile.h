@@ -1,11 +1,16 @@
-/* kernels/cuda/attention_tile.h - one tile of 32 positions against the rows of a block: what lies where in shared memory, the copies into it, scores, values.
+/* kernels/cuda/attention_tile.h - one tile of 32 positions against the rows of a block: what lies
+ * where in shared memory, the copies into it, scores, values.
  *
- * Four warps: R rows of tensor tiles (16 query rows each) by C columns, R * C = 4. The columns share the positions of the scores and the dims of the values;
- * whoever computes an element, it is one chain of products in the order of dims or positions, parts innermost: narrow and wide blocks give the same bits.
+ * Four warps: R rows of tensor tiles (16 query rows each) by C columns, R * C = 4. The columns
+ * share the positions of the scores and the dims of the values; whoever computes an element, it is
+ * one chain of products in the order of dims or positions, parts innermost: narrow and wide blocks
+ * give the same bits.
  *
- * Shared memory: queries [part][row][dims, to 32], K [stage][dim][32 positions], V [stage][position][dims, to 16]. Rows of queries and V are 16 bytes longer
- * than they are; the four 16-byte pieces of a K row change places with bits 1 and 2 of the dim: ldmatrix then reads all banks at once. Coded formats are
- * copied as they are (`raw`, double) and expanded to 16 bits by all threads. */
+ * Shared memory: queries [part][row][dims, to 32], K [stage][dim][32 positions], V
+ * [stage][position][dims, to 16]. Rows of queries and V are 16 bytes longer than they are; the four
+ * 16-byte pieces of a K row change places with bits 1 and 2 of the dim: ldmatrix then reads all
+ * banks at once. Coded formats are copied as they are (`raw`, double) and expanded to 16 bits by
+ * all threads. */
 #pragma once
 #include "kernels/cuda/attention_parts.h"
 #include "kernels/cuda/attention_plan.h"
@@ -25,14 +30,14 @@ struct FormatBf16 {
     static constexpr bool kIsCoded = false, kIsBook = false;
     static constexpr int  kBits = 16, kPlanes = 1;
 };
-struct
-    FormatQ8 { /* codes are integers, which bf16 holds; their scales join sums of 32 dims (K) and weights (V) */
+struct FormatQ8 { /* codes are integers, which bf16 holds; their scales join sums of 32 dims (K) and
+                     weights (V) */
     typedef PartsBf16     Parts;
     static constexpr bool kIsCoded = true, kIsBook = false;
     static constexpr int  kBits = 8, kPlanes = 1;
 };
-struct
-    FormatTurbo4 { /* centroids are two f16, each in a plane of its own; a token's scale joins its score and its weight (attention_turbo.h) */
+struct FormatTurbo4 { /* centroids are two f16, each in a plane of its own; a token's scale joins
+                         its score and its weight (attention_turbo.h) */
     typedef PartsF16      Parts;
     static constexpr bool kIsCoded = true, kIsBook = true;
     static constexpr int  kBits = 4, kPlanes = 2;
@@ -82,7 +87,7 @@ template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, 
     return m;
 }
 
-/* ---- copies ------------------------------------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 __device__ __forceinline__ const char *page_at(const char *shared, const Memory &m,
                                                int32_t position)
 {
@@ -139,7 +144,7 @@ __device__ __forceinline__ void copy_values(char *shared, const Memory &m, const
     }
 }
 
-/* ---- codes to 16 bits --------------------------------------------------------------------------------------------------------------- */
+/* ---- codes to 16 bits ------------------------------------------------------------------------ */
 /* Byte i of two words, as bf16 side by side. */
 __device__ __forceinline__ uint32_t bf16_pair(uint32_t low, uint32_t high, int i)
 {
@@ -187,8 +192,9 @@ __device__ __forceinline__ float highest_of_four(float x)
     return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
-/* ---- scores ------------------------------------------------------------------------------------------------------------------------- */
-/* Where a thread stands: its warp's row and column, its row and pair of columns in a fragment, the matrix and row that it names to ldmatrix. */
+/* ---- scores ---------------------------------------------------------------------------------- */
+/* Where a thread stands: its warp's row and column, its row and pair of columns in a fragment, the
+ * matrix and row that it names to ldmatrix. */
 struct Lane {
     int r, c, g, t, matrix, row;
 };
@@ -284,8 +290,9 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
     }
 }
 
-/* ---- values ------------------------------------------------------------------------------------------------------------------------- */
-/* The weights of 16 positions as parts of a fragment; positions of V have scales of their own: `scales` or NULL, and the rows another factor. */
+/* ---- values ---------------------------------------------------------------------------------- */
+/* The weights of 16 positions as parts of a fragment; positions of V have scales of their own:
+ * `scales` or NULL, and the rows another factor. */
 template <class S>
 __device__ __forceinline__ void
 split_weights(uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int half,
@@ -308,8 +315,10 @@ split_weights(uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int 
     }
 }
 
-/* value += weight V and sum += weight, of the warp's pairs of 8 dims: pair i is of dims (i * C + column) * 16. Values of a book are in units of 2^unit of
- * their row, chosen anew for every tile, so that its weights times scales fill f16's range; what the row does not see has no part in that. */
+/* value += weight V and sum += weight, of the warp's pairs of 8 dims: pair i is of dims (i * C +
+ * column) * 16. Values of a book are in units of 2^unit of their row, chosen anew for every tile,
+ * so that its weights times scales fill f16's range; what the row does not see has no part in
+ * that. */
 template <class S>
 __device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], float (&sum)[4],
                                            int (&unit)[2], const float (&weight)[4][4],

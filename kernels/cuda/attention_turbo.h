@@ -1,7 +1,10 @@
-/* kernels/cuda/attention_turbo.h - turbo's 4-bit pages: codes to centroids, and the rotation of queries and outputs by H D (kernels/abi/kv_format.h).
+/* kernels/cuda/attention_turbo.h - turbo's 4-bit pages: codes to centroids, and the rotation of
+ * queries and outputs by H D (kernels/abi/kv_format.h).
  *
- * A centroid is the sum of two f16, exact to 2^-22, and of the four products with the two parts of a query or weight the smallest is left out: 1.5 times the
- * tensor work of f16 pages for a quarter of their bytes. A warp rotates a row in registers: distances below 32 by shuffles, the rest between registers. */
+ * A centroid is the sum of two f16, exact to 2^-22, and of the four products with the two parts of
+ * a query or weight the smallest is left out: 1.5 times the tensor work of f16 pages for a quarter
+ * of their bytes. A warp rotates a row in registers: distances below 32 by shuffles, the rest
+ * between registers. */
 #pragma once
 #include "kernels/cuda/attention_tile.h"
 
@@ -88,7 +91,8 @@ __device__ __forceinline__ void expand_book_keys(char *shared, const Memory &m, 
     }
 }
 
-/* Word w of a block of 32 dims: dims 4w .. 4w+3 in its low halves of bytes, 16 later in the high ones. */
+/* Word w of a block of 32 dims: dims 4w .. 4w+3 in its low halves of bytes, 16 later in the high
+ * ones. */
 template <class S>
 __device__ __forceinline__ void expand_book_values(char *shared, const Memory &m, int value_dim,
                                                    int stage)
@@ -134,7 +138,7 @@ __device__ __forceinline__ void expand_values(char *shared, const Memory &m, int
         expand_byte_values<S>(shared, m, value_dim, stage);
 }
 
-/* ---- on the host ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- on the host ----------------------------------------------------------------------------- */
 inline void set_turbo(Call &call)
 {
     const float half[8] = { WEIR_KV_BOOK4 };

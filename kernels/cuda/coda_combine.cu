@@ -1,5 +1,7 @@
-/* kernels/cuda/coda_combine.cu - differential attention's end (Ye et al. 2024; CoDA-GQA-L): signal less a share of the noise, then the norm of the head. A warp has a row
- * of a head, in registers: no barrier. Moves 12 * head_dim bytes per row and head. Why an override: scalar.h. The order of summation depends on head_dim alone. */
+/* kernels/cuda/coda_combine.cu - differential attention's end (Ye et al. 2024; CoDA-GQA-L): signal
+ * less a share of the noise, then the norm of the head. A warp has a row of a head, in registers:
+ * no barrier. Moves 12 * head_dim bytes per row and head. Why an override: scalar.h. The order of
+ * summation depends on head_dim alone. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -65,7 +67,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_coda_combine
 
-/* Tolerance: the difference may cancel, and the norm then makes its rounding larger: absolute for heads whose parts differ as much as they are long. */
+/* Tolerance: the difference may cancel, and the norm then makes its rounding larger: absolute for
+ * heads whose parts differ as much as they are long. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_coda_combine;
 const weir_kernel        weir_kernel_cuda_coda_combine = {

@@ -1,6 +1,8 @@
-/* kernels/cuda/conv1d.cu - short causal convolution per channel, then silu; the raw inputs that the next call needs go to the history. A thread has a channel and
- * kRows rows of a segment: what the taps see slides through registers, and is read once but for n_taps - 1 rows at a block's edge. The block of the first rows reads the
- * history and writes it in the end, for no other one looks at it. Moves 8 bytes per element. Why an override: scalar.h. */
+/* kernels/cuda/conv1d.cu - short causal convolution per channel, then silu; the raw inputs that the
+ * next call needs go to the history. A thread has a channel and kRows rows of a segment: what the
+ * taps see slides through registers, and is read once but for n_taps - 1 rows at a block's edge.
+ * The block of the first rows reads the history and writes it in the end, for no other one looks at
+ * it. Moves 8 bytes per element. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 

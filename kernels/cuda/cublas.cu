@@ -1,7 +1,9 @@
-/* kernels/cuda/cublas.cu - opening cuBLASLt, and the row that multiplies by it: dense weights in bf16 and f32, for who pins it.
+/* kernels/cuda/cublas.cu - opening cuBLASLt, and the row that multiplies by it: dense weights in
+ * bf16 and f32, for who pins it.
  *
- * The library's matrices have columns that lie together: dst [rows, n_out] is its D [n_out x rows], weights are A^T, x is B. bf16 activations are
- * rounded into scratch first; f32 ones are read where they lie, and multiplied without tf32. f16 is refused: its activations need a scale per row
+ * The library's matrices have columns that lie together: dst [rows, n_out] is its D [n_out x rows],
+ * weights are A^T, x is B. bf16 activations are rounded into scratch first; f32 ones are read where
+ * they lie, and multiplied without tf32. f16 is refused: its activations need a scale per row
  * (kernels/cuda/activations.h). No GPU has run this yet. */
 #include "kernels/cuda/cublas.h"
 
@@ -44,7 +46,7 @@ static_assert(offsetof(weir_lt_choice, state) == offsetof(cublasLtMatmulHeuristi
 
 namespace weir_cublas_matmul {
 
-/* ---- opening -------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 template <class F> bool find(void *library, const char *name, F *function)
 {
     void *const symbol = dlsym(library, name);
@@ -76,7 +78,7 @@ weir_status fail(char *text, size_t bytes, const char *why, const char *detail)
     return WEIR_EUNSUPPORTED;
 }
 
-/* ---- a product -------------------------------------------------------------------------------------------------- */
+/* ---- a product ------------------------------------------------------------------------------- */
 constexpr size_t  kWorkspace = (size_t)32 << 20; /* what the library asks for on sm_90 */
 constexpr int64_t kFewRows = 32;
 

@@ -1,9 +1,12 @@
-/* kernels/cuda/cublas.h - NVIDIA's cuBLASLt, found at run time: half a gigabyte that a machine has or has not, and nothing links.
+/* kernels/cuda/cublas.h - NVIDIA's cuBLASLt, found at run time: half a gigabyte that a machine has
+ * or has not, and nothing links.
  *
- * What it brings is many rows of dense weights at the speed of wgmma and its successors. What it costs is a promise: it chooses its algorithm, and
- * so its order of summation, by the number of rows, so that a row's bits depend on the rows beside it. Its row, cublaslt.matmul, therefore stands
- * behind cuda.matmul, which takes all that it takes: it runs where it is pinned (kernels.pin.matmul = "cublaslt.matmul"), and never by itself.
- * docs/decisions/0028 has what else was thought of. */
+ * What it brings is many rows of dense weights at the speed of wgmma and its successors. What it
+ * costs is a promise: it chooses its algorithm, and so its order of summation, by the number of
+ * rows, so that a row's bits depend on the rows beside it. Its row, cublaslt.matmul, therefore
+ * stands behind cuda.matmul, which takes all that it takes: it runs where it is pinned
+ * (kernels.pin.matmul = "cublaslt.matmul"), and never by itself. docs/decisions/0028 has what else
+ * was thought of. */
 #pragma once
 #include "kernels/abi/ops.h"
 
@@ -12,11 +15,13 @@ extern "C" {
 #endif
 
 /* Opens the library for the calling thread's device: weir_kernel_context.cublas.
- * errors : EUNSUPPORTED when no library of a known version is found or it does not start; `text` (may be NULL) says why */
+ * errors : EUNSUPPORTED when no library of a known version is found or it does not start; `text`
+ * (may be NULL) says why */
 WEIR_MUST_CHECK weir_status weir_cublas_open(void **out, char *text, size_t text_bytes);
 void                        weir_cublas_close(void *cublas); /* NULL-safe */
 
-/* ---- what is used of the library: its types, and its numbers, which cublas.cu checks against cublasLt.h --------------------------------- */
+/* ---- what is used of the library: its types, and its numbers, which cublas.cu checks against
+ * cublasLt.h  */
 typedef void *weir_lt; /* every handle and descriptor */
 
 typedef struct weir_lt_algorithm {
@@ -79,8 +84,8 @@ typedef struct weir_cublas {
     struct {
         weir_lt_shape     shape;
         weir_lt_algorithm algorithm;
-    } kept
-        [WEIR_CUBLAS_KEPT]; /* choices take tens of microseconds; the oldest goes. The engine's thread alone comes here */
+    } kept[WEIR_CUBLAS_KEPT]; /* choices take tens of microseconds; the oldest goes. The engine's
+                                 thread alone comes here */
     uint32_t n_kept;
 } weir_cublas;
 

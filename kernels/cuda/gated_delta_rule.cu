@@ -1,16 +1,21 @@
-/* kernels/cuda/gated_delta_rule.cu - the gated delta rule (Yang et al. 2024) as a scan over tokens, the state in registers.
+/* kernels/cuda/gated_delta_rule.cu - the gated delta rule (Yang et al. 2024) as a scan over tokens,
+ * the state in registers.
  *
- * Why an override: a row depends on the one before, so what counts is how long one takes. The single source keeps the state in shared memory (4 loads and
- * a store per 4 products), joins 8 shares of every sum through shared memory behind a barrier, waits for each row of q and k when it comes to it, and has
- * a kernel of its own for norms and gates. Here a block is (segment, V head, tile of 16 value dims); 8 lanes of a warp share a column of the state,
- * key_dim / 8 elements in registers each, and its sums take three shuffles; rows come to shared memory four at a time, norms and gates with them, while the
- * four before are done: one barrier per four rows.
- *     one row      8 bytes per element of the state, read and written once: bound by memory
- *     many rows    7 flops per element and row on n_v_heads * value_dim / 16 blocks; a row takes some 120 cycles of latency, against 600 and more
- * Not yet run on a GPU: what is known is that emulated warps agree with ref, and what ptxas says.
+ * Why an override: a row depends on the one before, so what counts is how long one takes. The
+ * single source keeps the state in shared memory (4 loads and a store per 4 products), joins 8
+ * shares of every sum through shared memory behind a barrier, waits for each row of q and k when it
+ * comes to it, and has a kernel of its own for norms and gates. Here a block is (segment, V head,
+ * tile of 16 value dims); 8 lanes of a warp share a column of the state, key_dim / 8 elements in
+ * registers each, and its sums take three shuffles; rows come to shared memory four at a time,
+ * norms and gates with them, while the four before are done: one barrier per four rows. one row 8
+ * bytes per element of the state, read and written once: bound by memory many rows    7 flops per
+ * element and row on n_v_heads * value_dim / 16 blocks; a row takes some 120 cycles of latency,
+ * against 600 and more Not yet run on a GPU: what is known is that emulated warps agree with ref,
+ * and what ptxas says.
  *
- * Sums over key_dim: a lane adds in four chains, (0 + 1) + (2 + 3), then the lanes of a column pairwise. The order depends on key_dim alone: any cut of a
- * sequence into calls gives the same bits. */
+ * Sums over key_dim: a lane adds in four chains, (0 + 1) + (2 + 3), then the lanes of a column
+ * pairwise. The order depends on key_dim alone: any cut of a sequence into calls gives the same
+ * bits. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -98,7 +103,8 @@ __device__ __forceinline__ float column_sum(const float (&chains)[4])
     return x;
 }
 
-/* One row: S <- decay S + k_scale d k^T with d = beta (v - decay k_scale S^T k); returns q_scale S^T q. `share`: which keys of 32 are the lane's, by four. */
+/* One row: S <- decay S + k_scale d k^T with d = beta (v - decay k_scale S^T k); returns q_scale
+ * S^T q. `share`: which keys of 32 are the lane's, by four. */
 template <int CHUNKS>
 __device__ __forceinline__ float step(float (&state)[CHUNKS][4], const float *q, const float *k,
                                       float v, const Factors &f, int share)

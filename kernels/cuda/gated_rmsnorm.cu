@@ -1,5 +1,6 @@
-/* kernels/cuda/gated_rmsnorm.cu - norm, then gate: the output norm of Gated DeltaNet (Yang et al. 2024). A warp has a row, a head of 64 to 256 elements, in
- * registers: no barrier. Moves 12 * dim bytes per row. Why an override: scalar.h. The order of summation depends on dim alone. */
+/* kernels/cuda/gated_rmsnorm.cu - norm, then gate: the output norm of Gated DeltaNet (Yang et al.
+ * 2024). A warp has a row, a head of 64 to 256 elements, in registers: no barrier. Moves 12 * dim
+ * bytes per row. Why an override: scalar.h. The order of summation depends on dim alone. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 

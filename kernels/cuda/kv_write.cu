@@ -1,7 +1,10 @@
-/* kernels/cuda/kv_write.cu - new K and V rows into their pages, as f32, f16, bf16 and q8_0. A block has kRows rows of a segment and a KV head, a warp takes groups of 32
- * dims of a row, a lane a dim: q8_0's scale is a maximum over the warp. A segment lies in memory of the host: a block reads it once. Reads 4 bytes per element and writes what attention reads. Why an override: scalar.h.
+/* kernels/cuda/kv_write.cu - new K and V rows into their pages, as f32, f16, bf16 and q8_0. A block
+ * has kRows rows of a segment and a KV head, a warp takes groups of 32 dims of a row, a lane a dim:
+ * q8_0's scale is a maximum over the warp. A segment lies in memory of the host: a block reads it
+ * once. Reads 4 bytes per element and writes what attention reads. Why an override: scalar.h.
  *
- * Rows of K are written with a token's stride, 2 to 64 bytes of each line: the rows of a prompt that follow each other fill it in L2. */
+ * Rows of K are written with a token's stride, 2 to 64 bytes of each line: the rows of a prompt
+ * that follow each other fill it in L2. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -47,7 +50,8 @@ __device__ __forceinline__ void store_plain(char *to, weir_kv_format format, int
     if (format == WEIR_KV_BF16) reinterpret_cast<__nv_bfloat16 *>(to)[at] = __float2bfloat16_rn(x);
 }
 
-/* kernels/ref/kv_codec.h, to the bit: half away from zero is twice the magnitude, cut, plus one, halved. */
+/* kernels/ref/kv_codec.h, to the bit: half away from zero is twice the magnitude, cut, plus one,
+ * halved. */
 __device__ __forceinline__ signed char code_of(float value, float inverse)
 {
     const float scaled = value * inverse;
@@ -55,7 +59,8 @@ __device__ __forceinline__ signed char code_of(float value, float inverse)
     return (signed char)(scaled < 0.0f ? -magnitude : magnitude);
 }
 
-/* Where group `group` of a token's row has its scale and its first code, and the bytes from one word of codes to the next. */
+/* Where group `group` of a token's row has its scale and its first code, and the bytes from one
+ * word of codes to the next. */
 struct Place {
     int64_t scale, code, word_step;
 };
@@ -73,7 +78,8 @@ __device__ __forceinline__ Place place_of(const Part &part, int64_t token, int64
              kTile * 4 };
 }
 
-/* Rows [token, token + n) of a part, a group of a row by each warp in turn; `rows` is the first one's. */
+/* Rows [token, token + n) of a part, a group of a row by each warp in turn; `rows` is the first
+ * one's. */
 template <bool IS_K>
 __device__ __forceinline__ void write_rows(char *page, const Part &part, const float *rows,
                                            int64_t stride, int64_t dim, int64_t token, int n)

@@ -1,13 +1,15 @@
-/* kernels/cuda/matmul.cu - the CUDA matmul: one row of the table for all types of WEIR_LAYOUT_CUDA, as the outputs of a call may differ in theirs.
+/* kernels/cuda/matmul.cu - the CUDA matmul: one row of the table for all types of WEIR_LAYOUT_CUDA,
+ * as the outputs of a call may differ in theirs.
  *
- * This file checks and hands out: activations are prepared once per type that the call's weights need, then the
- * outputs of a type are a launch. */
+ * This file checks and hands out: activations are prepared once per type that the call's weights
+ * need, then the outputs of a type are a launch. */
 #include "kernels/cuda/matmul.h"
 
 namespace weir_cuda_matmul {
 
-/* 128 rows. Up to there a warp takes a slice, and blocks of 32 rows read a matrix up to 4 times, three of them from L2; the blocks of many rows,
- * 128 outputs by 64 rows, would be 32 for 4096 outputs and 64 rows, on the 132 multiprocessors of an H100. Bits are the same on both sides. */
+/* 128 rows. Up to there a warp takes a slice, and blocks of 32 rows read a matrix up to 4 times,
+ * three of them from L2; the blocks of many rows, 128 outputs by 64 rows, would be 32 for 4096
+ * outputs and 64 rows, on the 132 multiprocessors of an H100. Bits are the same on both sides. */
 constexpr int64_t kFewTiles = 16;
 
 struct needs {
@@ -145,8 +147,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_matmul
 
-/* Tolerance: sums of thousands of f32 in 16 slices, against those in double of the same rounded operands; tensor cores cut off where an f32 addition
- * would round. */
+/* Tolerance: sums of thousands of f32 in 16 slices, against those in double of the same rounded
+ * operands; tensor cores cut off where an f32 addition would round. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_matmul;
 const weir_kernel        weir_kernel_cuda_matmul = {

@@ -1,12 +1,16 @@
-/* kernels/cuda/matmul.h - what the parts of the CUDA matmul share: the order of summation, the activations in scratch, the end of a product.
+/* kernels/cuda/matmul.h - what the parts of the CUDA matmul share: the order of summation, the
+ * activations in scratch, the end of a product.
  *
- * Order. A row's bits may not depend on the rows beside it, and a step mixes any number of rows: so all kernels, for one row or a thousand, add in
- * one order. The inputs are cut into at most 16 slices of whole 256 inputs, by n_in alone. A slice is summed from zero, in ascending steps of 64
- * inputs, by one warp; then slices are added in ascending order. Few rows: the warps of a block take a slice each, so that all of a matrix is
- * under way at once. Many rows: one warp takes the slices one after the other. Both call one function for a slice.
+ * Order. A row's bits may not depend on the rows beside it, and a step mixes any number of rows: so
+ * all kernels, for one row or a thousand, add in one order. The inputs are cut into at most 16
+ * slices of whole 256 inputs, by n_in alone. A slice is summed from zero, in ascending steps of 64
+ * inputs, by one warp; then slices are added in ascending order. Few rows: the warps of a block
+ * take a slice each, so that all of a matrix is under way at once. Many rows: one warp takes the
+ * slices one after the other. Both call one function for a slice.
  *
- * Activations are rounded once per call, by kernels of their own (matmul_prepare.cu), into scratch and into the order of the tensor cores'
- * registers: tiles of 8 rows, the last one padded with zeros; as a warp reads 512 consecutive bytes of a tile at a time, no shared memory is needed. */
+ * Activations are rounded once per call, by kernels of their own (matmul_prepare.cu), into scratch
+ * and into the order of the tensor cores' registers: tiles of 8 rows, the last one padded with
+ * zeros; as a warp reads 512 consecutive bytes of a tile at a time, no shared memory is needed. */
 #pragma once
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/cuda.h"
@@ -20,23 +24,17 @@ constexpr int kWarps = 8; /* of a block */
 
 /* Rounded activations; what no weight of the call needs is NULL. */
 struct activations {
-    int64_t n_rows, n_tiles, steps;
-    uint8_t *
-        codes; /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3 and 16 + 4t .. of a group's 32 */
-    float *
-        scales; /* [n_tiles][2 steps][8 rows]                                                                                   */
-    float *
-        sums; /* the same: scale * sum of a group's codes                                                                     */
-    float *
-        half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each                                                                 */
-    uint8_t *
-        bf16; /* [n_tiles][2 steps][32 lanes][16]: lane 4 row + t has inputs 8t .. 8t+7 of 32                                 */
-    uint8_t *
-        f16; /* the same, of x * 2^e                                                                                         */
-    float *
-        inverses; /* [8 n_tiles]: 2^-e                                                                                            */
-    float *
-        f32; /* [8 n_tiles][64 steps], padded with zeros                                                                     */
+    int64_t  n_rows, n_tiles, steps;
+    uint8_t *codes; /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3
+                       and 16 + 4t .. of a group's 32 */
+    float *scales; /* [n_tiles][2 steps][8 rows] */
+    float *sums; /* the same: scale * sum of a group's codes */
+    float *half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each */
+    uint8_t
+        *bf16; /* [n_tiles][2 steps][32 lanes][16]: lane 4 row + t has inputs 8t .. 8t+7 of 32 */
+    uint8_t *f16; /* the same, of x * 2^e */
+    float   *inverses; /* [8 n_tiles]: 2^-e */
+    float   *f32; /* [8 n_tiles][64 steps], padded with zeros */
 };
 
 /* One output of a call. */
@@ -51,7 +49,8 @@ struct product {
     bool         accumulate;
 };
 
-/* Outputs of a call whose weights have one format: one launch for few rows, as k and v beside q would leave most of a GPU idle by themselves. */
+/* Outputs of a call whose weights have one format: one launch for few rows, as k and v beside q
+ * would leave most of a GPU idle by themselves. */
 struct group {
     int32_t  n;
     unsigned first_block[WEIR_MATMUL_OUTPUTS]; /* on the axis x of the grid */
@@ -99,7 +98,8 @@ __device__ __forceinline__ void put(const product &p, int64_t row, int64_t outpu
     *dst = p.accumulate ? *dst + sum : sum;
 }
 
-/* A panel's sums for a tile of rows, as the tensor cores leave them: outputs g and g + 8, rows 2t and 2t + 1. */
+/* A panel's sums for a tile of rows, as the tensor cores leave them: outputs g and g + 8, rows 2t
+ * and 2t + 1. */
 __device__ __forceinline__ void put_tile(const product &p, int64_t panel, int64_t tile,
                                          const float (&sums)[4])
 {
@@ -113,8 +113,10 @@ __device__ __forceinline__ void put_tile(const product &p, int64_t panel, int64_
     }
 }
 
-/* Sums of steps [first, end) for a rectangle of panels and tiles: what differs between types of weights is a SLICE, which loads a lane's part of a step, unpacks it
- * to the operands of products and multiplies those with a tile. AHEAD steps are loaded before the first of them is multiplied; with 1, the next one is. */
+/* Sums of steps [first, end) for a rectangle of panels and tiles: what differs between types of
+ * weights is a SLICE, which loads a lane's part of a step, unpacks it to the operands of products
+ * and multiplies those with a tile. AHEAD steps are loaded before the first of them is multiplied;
+ * with 1, the next one is. */
 template <class SLICE, int AHEAD, int PANELS, int TILES>
 __device__ __forceinline__ void sum_steps(const product &p, const int64_t (&panels)[PANELS],
                                           const int64_t (&tiles)[TILES], int64_t first, int64_t end,
@@ -193,7 +195,8 @@ template <class SLICE, int TILES> __device__ __forceinline__ void multiply_few(c
     }
 }
 
-/* Many rows: a block of 4 x 2 warps, a warp PANELS panels by TILES tiles. Blocks that follow each other share their panels: y is the panels' axis. */
+/* Many rows: a block of 4 x 2 warps, a warp PANELS panels by TILES tiles. Blocks that follow each
+ * other share their panels: y is the panels' axis. */
 constexpr int kWarpsDown = 4, kWarpsAcross = 2;
 template <class SLICE, int PANELS, int TILES>
 __device__ __forceinline__ void multiply_many(const product &p)

@@ -1,8 +1,10 @@
-/* kernels/cuda/matmul_prepare.cu - activations as the products multiply them, into scratch: kernels/cuda/activations.h says to which bits.
+/* kernels/cuda/matmul_prepare.cu - activations as the products multiply them, into scratch:
+ * kernels/cuda/activations.h says to which bits.
  *
- * Why kernels of their own: every block of a product needs every activation, and would round it again; int8 also needs a sum of each group. They
- * read 4 bytes of an activation and write 1.4 (int8), 2 or 4: a fiftieth of the product's bytes for one row, and little beside the arithmetic of
- * many. For one row the launch is what they cost. Computed; no GPU has run this yet. */
+ * Why kernels of their own: every block of a product needs every activation, and would round it
+ * again; int8 also needs a sum of each group. They read 4 bytes of an activation and write 1.4
+ * (int8), 2 or 4: a fiftieth of the product's bytes for one row, and little beside the arithmetic
+ * of many. For one row the launch is what they cost. Computed; no GPU has run this yet. */
 #include "kernels/cuda/matmul.h"
 
 namespace weir_cuda_matmul_prepare {

@@ -1,8 +1,10 @@
-/* kernels/cuda/rmsnorm.cu - root-mean-square norm (Zhang & Sennrich 2019) with the residual addition in the same pass.
+/* kernels/cuda/rmsnorm.cu - root-mean-square norm (Zhang & Sennrich 2019) with the residual
+ * addition in the same pass.
  *
- * Why an override: at decode the op is a handful of rows, so it costs a launch and one trip to memory. The elements stay in registers
- * between the sum of squares and the product (the single source reads them twice), a row is read by 16-byte loads, and the sum takes one
- * shuffle tree per warp and one barrier. Moves 8 * dim bytes per row (16 with the addition): bound by memory.
+ * Why an override: at decode the op is a handful of rows, so it costs a launch and one trip to
+ * memory. The elements stay in registers between the sum of squares and the product (the single
+ * source reads them twice), a row is read by 16-byte loads, and the sum takes one shuffle tree per
+ * warp and one barrier. Moves 8 * dim bytes per row (16 with the addition): bound by memory.
  *
  * Threads per row depend on dim alone: a row's order of summation is the same in every batch. */
 #include "kernels/abi/ops.h"
@@ -41,7 +43,8 @@ template <int THREADS> __device__ __forceinline__ float row_sum(float x, float *
     return total;
 }
 
-/* One (row, group) by THREADS threads, ROWS of them per block; each thread keeps up to KEPT vectors in registers. */
+/* One (row, group) by THREADS threads, ROWS of them per block; each thread keeps up to KEPT vectors
+ * in registers. */
 template <int THREADS, int ROWS, int KEPT>
 __global__ void __launch_bounds__(THREADS *ROWS) rmsnorm(const weir_rmsnorm_args args)
 {

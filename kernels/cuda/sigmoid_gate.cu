@@ -1,4 +1,5 @@
-/* kernels/cuda/sigmoid_gate.cu - x times the sigmoid of its gate, four elements of a head per thread. Moves 12 bytes per element. Why an override: scalar.h. */
+/* kernels/cuda/sigmoid_gate.cu - x times the sigmoid of its gate, four elements of a head per
+ * thread. Moves 12 bytes per element. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 
@@ -49,7 +50,8 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
 
 } // namespace weir_cuda_sigmoid_gate
 
-/* Tolerance: expf's 2 units in the last place and three roundings; where it overflows the sigmoid is 0. */
+/* Tolerance: expf's 2 units in the last place and three roundings; where it overflows the sigmoid
+ * is 0. */
 extern "C" {
 extern const weir_kernel weir_kernel_cuda_sigmoid_gate;
 const weir_kernel        weir_kernel_cuda_sigmoid_gate = {

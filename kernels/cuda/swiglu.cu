@@ -1,4 +1,5 @@
-/* kernels/cuda/swiglu.cu - silu(gate) * up (Shazeer 2020), four columns per thread. Moves 12 bytes per element: bound by memory. Why an override: scalar.h. */
+/* kernels/cuda/swiglu.cu - silu(gate) * up (Shazeer 2020), four columns per thread. Moves 12 bytes
+ * per element: bound by memory. Why an override: scalar.h. */
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/scalar.h"
 

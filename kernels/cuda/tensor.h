@@ -1,12 +1,14 @@
-/* kernels/cuda/tensor.h - the instructions of sm_80 and later that CUDA C++ has no plain words for: tensor cores on registers, their loads from shared
- * memory, and asynchronous copies into it. PTX under nvcc, the same by the lanes' arguments under the emulation.
+/* kernels/cuda/tensor.h - the instructions of sm_80 and later that CUDA C++ has no plain words for:
+ * tensor cores on registers, their loads from shared memory, and asynchronous copies into it. PTX
+ * under nvcc, the same by the lanes' arguments under the emulation.
  *
- * Fragments of a warp, with g = lane / 4 and t = lane % 4; a register holds two 16-bit or four 8-bit values, the lower index in the lower bits:
- *     16-bit   A [16][16]  a[0] row g, columns 2t 2t+1     a[1] row g+8    a[2] row g, columns + 8   a[3] row g+8, columns + 8
- *              B [16][8]   b[0] rows 2t 2t+1, column g     b[1] rows + 8
- *     8-bit    A [16][32]  a[0] row g, columns 4t .. 4t+3  a[1] row g+8    a[2] row g, columns + 16  a[3] row g+8, columns + 16
- *              B [32][8]   b[0] rows 4t .. 4t+3, column g  b[1] rows + 16
- *     D [16][8]            d[0] d[1] row g, columns 2t 2t+1    d[2] d[3] row g+8 */
+ * Fragments of a warp, with g = lane / 4 and t = lane % 4; a register holds two 16-bit or four
+ * 8-bit values, the lower index in the lower bits: 16-bit   A [16][16]  a[0] row g, columns 2t 2t+1
+ * a[1] row g+8    a[2] row g, columns + 8   a[3] row g+8, columns + 8 B [16][8]   b[0] rows 2t
+ * 2t+1, column g     b[1] rows + 8 8-bit    A [16][32]  a[0] row g, columns 4t .. 4t+3  a[1] row
+ * g+8    a[2] row g, columns + 16  a[3] row g+8, columns + 16 B [32][8]   b[0] rows 4t .. 4t+3,
+ * column g  b[1] rows + 16 D [16][8]            d[0] d[1] row g, columns 2t 2t+1    d[2] d[3] row
+ * g+8 */
 #pragma once
 #include "kernels/cuda/cuda.h"
 
@@ -35,7 +37,8 @@ WEIR_MMA(mma_bf16, "m16n8k16.row.col.f32.bf16.bf16.f32", "f", float)
 WEIR_MMA(mma_s8, "m16n8k32.row.col.s32.s8.s8.s32", "r", int)
 #undef WEIR_MMA
 
-/* Four 8 by 8 matrices of 16-bit elements: lane i names row i % 8 of matrix i / 8; register m of a lane gets row g, columns 2t 2t+1 of matrix m. */
+/* Four 8 by 8 matrices of 16-bit elements: lane i names row i % 8 of matrix i / 8; register m of a
+ * lane gets row g, columns 2t 2t+1 of matrix m. */
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void *row)
 {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -52,7 +55,8 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], const
                  : "memory");
 }
 
-/* 16 bytes to shared memory, past L1; zeros if !is_there, and `global` is not read. Copies of a thread are counted in groups. */
+/* 16 bytes to shared memory, past L1; zeros if !is_there, and `global` is not read. Copies of a
+ * thread are counted in groups. */
 __device__ __forceinline__ void copy_async(void *shared, const void *global, bool is_there = true)
 {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
@@ -63,7 +67,8 @@ __device__ __forceinline__ void copy_commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/* Until at most LEFT of the thread's groups are under way. Other threads see the bytes after a barrier. */
+/* Until at most LEFT of the thread's groups are under way. Other threads see the bytes after a
+ * barrier. */
 template <int LEFT> __device__ __forceinline__ void copy_wait()
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");

@@ -1,5 +1,6 @@
-/* kernels/cuda/weight.c - packing of file rows into WEIR_LAYOUT_CUDA. Runs once, at load, on the host; plain C on purpose: it moves a code per
- * instruction, and a few threads of that are faster than the file and the bus. */
+/* kernels/cuda/weight.c - packing of file rows into WEIR_LAYOUT_CUDA. Runs once, at load, on the
+ * host; plain C on purpose: it moves a code per instruction, and a few threads of that are faster
+ * than the file and the bus. */
 #include "kernels/cuda/weight.h"
 
 #include <stddef.h>
@@ -18,7 +19,8 @@ enum {
     LOAD = LANES * 16
 };
 
-/* A file block with its codes as they are multiplied. Nested: scales and minima are the bytes; else both are d and m of the block. */
+/* A file block with its codes as they are multiplied. Nested: scales and minima are the bytes; else
+ * both are d and m of the block. */
 typedef struct block {
     int8_t   codes[BLOCK_MAX];
     int8_t   scales[SCALES_MAX];
@@ -26,7 +28,7 @@ typedef struct block {
     uint16_t d, m;
 } block;
 
-/* ---- file blocks -------------------------------------------------------------------------------------------- */
+/* ---- file blocks ----------------------------------------------------------------------------- */
 static void split_nibbles(int8_t *codes, const uint8_t *q, int n)
 {
     for (int i = 0; i < n; i++) codes[i] = (int8_t)(q[i] & 15);
@@ -206,7 +208,7 @@ static void (*const decoders[WEIR_DTYPE_COUNT])(block *out, const void *src) = {
     [WEIR_Q4_K] = decode_q4_k,     [WEIR_Q5_K] = decode_q5_k, [WEIR_Q6_K] = decode_q6_k,
 };
 
-/* ---- sizes ---------------------------------------------------------------------------------------------------- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 weir_dtype weir_cuda_dtype(weir_dtype file, bool exact)
 {
     if (exact) return WEIR_F32;
@@ -237,8 +239,9 @@ bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_
     return !__builtin_mul_overflow(weir_cuda_planes_of(format, n_in).panel_bytes, panels, out);
 }
 
-/* ---- packing -------------------------------------------------------------------------------------------------- */
-/* The bytes of one row's codes at input `column` of its step: which load, lane and byte, and for 4 bits which half. */
+/* ---- packing --------------------------------------------------------------------------------- */
+/* The bytes of one row's codes at input `column` of its step: which load, lane and byte, and for 4
+ * bits which half. */
 typedef struct code_place {
     size_t byte;
     int    shift;
@@ -378,7 +381,7 @@ weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src, wei
     return WEIR_OK;
 }
 
-/* ---- one element ------------------------------------------------------------------------------------------------ */
+/* ---- one element ----------------------------------------------------------------------------- */
 static double half_at(const uint8_t *plane, size_t index)
 {
     uint16_t bits;

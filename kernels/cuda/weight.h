@@ -2,25 +2,30 @@
  *
  * dtype says what lies there: f32, bf16 or f16, or the file's quantised type.
  *
- * Dense: plain rows, each padded with zeros to whole 16 bytes: what a warp reads by 16-byte loads, and what cuBLASLt takes.
+ * Dense: plain rows, each padded with zeros to whole 16 bytes: what a warp reads by 16-byte loads,
+ * and what cuBLASLt takes.
  *
- * Quantised: panels of 16 output rows, the last one padded with zeros, each a run of planes over `steps` of 64 inputs (zeros behind n_in):
+ * Quantised: panels of 16 output rows, the last one padded with zeros, each a run of planes over
+ * `steps` of 64 inputs (zeros behind n_in):
  *
- *   codes  [steps][2 or 1][32 lanes][16 bytes]     in the order of the tensor cores' registers, see below
- *   scales [steps][8 pairs][2 * splits][2 rows]    f16 per 32 inputs; or, nested, int8 per 16 or 32
- *   minima the same                                where the type has them: f16, or u8 nested
- *   d      [steps / 4][8 pairs][2 rows]            nested only: f16 per 256 inputs; scale = d * int8
- *   dmin   the same                                nested with minima: minimum = -dmin * u8
+ *   codes  [steps][2 or 1][32 lanes][16 bytes]     in the order of the tensor cores' registers, see
+ * below scales [steps][8 pairs][2 * splits][2 rows]    f16 per 32 inputs; or, nested, int8 per 16
+ * or 32 minima the same                                where the type has them: f16, or u8 nested
+ *   d      [steps / 4][8 pairs][2 rows]            nested only: f16 per 256 inputs; scale = d *
+ * int8 dmin   the same                                nested with minima: minimum = -dmin * u8
  *
- * Pair p is rows p and p + 8. Lane l = 4 p + t holds, for each of the step's two groups of 32 inputs, four words of four codes: row p, inputs
- * 4t .. 4t+3; row p + 8, the same inputs; both again, 16 inputs further. So one 16-byte load of a warp takes 512 consecutive bytes from memory
- * straight into the operands of one integer product of 16 x 32 (m16n8k32), with no shared memory between. 4-bit codes hold words 0 .. 3 of
- * group 0 in the low and of group 1 in the high halves of their bytes; signed ones are in two's complement.
+ * Pair p is rows p and p + 8. Lane l = 4 p + t holds, for each of the step's two groups of 32
+ * inputs, four words of four codes: row p, inputs 4t .. 4t+3; row p + 8, the same inputs; both
+ * again, 16 inputs further. So one 16-byte load of a warp takes 512 consecutive bytes from memory
+ * straight into the operands of one integer product of 16 x 32 (m16n8k32), with no shared memory
+ * between. 4-bit codes hold words 0 .. 3 of group 0 in the low and of group 1 in the high halves of
+ * their bytes; signed ones are in two's complement.
  *
  *   weight = scale * code + minimum
  *
- * Nothing is rounded: the products of nested scales are exact in f32, and the sum, rounded to f32 once, is what the file's type defines.
- * Bits per weight, of 16 rows: Q8_0 8.5, Q4_0 4.5 (as the file), Q4_K 4.625 (4.5), Q6_K 8.5625 (6.5625), Q5_0 8.5 (5.5), IQ4_NL 8.5 (4.5). */
+ * Nothing is rounded: the products of nested scales are exact in f32, and the sum, rounded to f32
+ * once, is what the file's type defines. Bits per weight, of 16 rows: Q8_0 8.5, Q4_0 4.5 (as the
+ * file), Q4_K 4.625 (4.5), Q6_K 8.5625 (6.5625), Q5_0 8.5 (5.5), IQ4_NL 8.5 (4.5). */
 #pragma once
 #include <stdbool.h>
 
@@ -51,11 +56,12 @@ typedef struct weir_cuda_planes {
     int64_t steps;
 } weir_cuda_planes;
 
-/* How a file's weights are kept: quantised types as they are, f8 as bf16, f64 as f32; `exact`: what is not f32 is expanded to it, because
- * the kernels of all others round the activations. */
+/* How a file's weights are kept: quantised types as they are, f8 as bf16, f64 as f32; `exact`: what
+ * is not f32 is expanded to it, because the kernels of all others round the activations. */
 weir_dtype weir_cuda_dtype(weir_dtype file, bool exact);
 
-/* False for a dtype that is not quantised. Here and below inline: the kernels' library has no other part of this. */
+/* False for a dtype that is not quantised. Here and below inline: the kernels' library has no other
+ * part of this. */
 static inline bool weir_cuda_format_of(weir_dtype kept, weir_cuda_format *out)
 {
 #define FORMAT(codes, nested, minimum, splits)                                                     \
@@ -112,14 +118,16 @@ static inline size_t weir_cuda_row_stride(weir_dtype kept, int64_t n_in)
     return (weir_row_bytes(kept, n_in) + 15) / 16 * 16;
 }
 
-/* Bytes of n_rows rows; also where row n_rows begins, when it is a multiple of WEIR_CUDA_PANEL. False when they do not fit a size_t, when n_in
- * is no multiple of the block, or for a dtype that is not kept. */
+/* Bytes of n_rows rows; also where row n_rows begins, when it is a multiple of WEIR_CUDA_PANEL.
+ * False when they do not fit a size_t, when n_in is no multiple of the block, or for a dtype that
+ * is not kept. */
 bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_t n_in);
 
-/* Packs rows [first, first + count) of file rows `src` (unaligned) to dst: weir_cuda_weight_bytes(count) bytes, 16-byte aligned, which belong
- * at weir_cuda_weight_bytes(first) of the whole. first is a multiple of WEIR_CUDA_PANEL, and so is count but at the end. Threads and pieces of
- * an upload take ranges of their own.
- * errors : EFORMAT when an element, a block's scale or its minimum is NaN or infinite, EUNSUPPORTED for integers */
+/* Packs rows [first, first + count) of file rows `src` (unaligned) to dst:
+ * weir_cuda_weight_bytes(count) bytes, 16-byte aligned, which belong at
+ * weir_cuda_weight_bytes(first) of the whole. first is a multiple of WEIR_CUDA_PANEL, and so is
+ * count but at the end. Threads and pieces of an upload take ranges of their own. errors : EFORMAT
+ * when an element, a block's scale or its minimum is NaN or infinite, EUNSUPPORTED for integers */
 WEIR_MUST_CHECK weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src,
                                                 weir_dtype file, int64_t n_in, int64_t first,
                                                 int64_t count);

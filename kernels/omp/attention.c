@@ -1,28 +1,34 @@
-/* kernels/omp/attention.c - paged causal attention with an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), decode and prefill.
+/* kernels/omp/attention.c - paged causal attention with an online softmax (Milakov & Gimelshein
+ * 2018; Dao et al. 2022), decode and prefill.
  *
- * A unit is (segment, KV head of its range, block of query rows, split or all splits). A query row is one token of one head of the group: row = token *
- * group + head, so that all heads of a group share every K and V tile that is read. Work on a tile of 32 positions:
- *     scores   thread = (position lanes, rows): sum over key_dim of q[d][row] * K[d][position], q staged and scaled by scale * log2(e)
- *     softmax  new maximum, weights = 2^(score - maximum), decay of what was summed before
- *     values   thread = lanes of value_dim: value[dim] = value[dim] * decay + sum over the 32 positions of weight * V[position][dim]
- * Every (row, position) and (row, dim) is one chain of multiply-adds in ascending order, so a row's bits do not depend on the rows beside
- * it. Splits of 1024 positions start afresh and are merged pairwise in ascending order, either here, when a unit walks all its splits
- * (many rows), or from partials in the scratch by a second region (few rows: the splits are what keeps the machine busy). A call may take only some
- * of the splits: the totals then come from and go to the carry.
+ * A unit is (segment, KV head of its range, block of query rows, split or all splits). A query row
+ * is one token of one head of the group: row = token * group + head, so that all heads of a group
+ * share every K and V tile that is read. Work on a tile of 32 positions: scores   thread =
+ * (position lanes, rows): sum over key_dim of q[d][row] * K[d][position], q staged and scaled by
+ * scale * log2(e) softmax  new maximum, weights = 2^(score - maximum), decay of what was summed
+ * before values   thread = lanes of value_dim: value[dim] = value[dim] * decay + sum over the 32
+ * positions of weight * V[position][dim] Every (row, position) and (row, dim) is one chain of
+ * multiply-adds in ascending order, so a row's bits do not depend on the rows beside it. Splits of
+ * 1024 positions start afresh and are merged pairwise in ascending order, either here, when a unit
+ * walks all its splits (many rows), or from partials in the scratch by a second region (few rows:
+ * the splits are what keeps the machine busy). A call may take only some of the splits: the totals
+ * then come from and go to the carry.
  *
- * Formats: attention_formats.h says how tiles are read. A row reads its own page wide where the format has open pages, so there the units are cut
- * at pages. Turbo's K meets queries that are rotated alike, turbo's V is turned back when the sum is done: once per row, not per position. Where only the
- * sinks are turbo's, or all pages but the sinks, the tiles of the others are rotated as they are read (attention_turn.h).
+ * Formats: attention_formats.h says how tiles are read. A row reads its own page wide where the
+ * format has open pages, so there the units are cut at pages. Turbo's K meets queries that are
+ * rotated alike, turbo's V is turned back when the sum is done: once per row, not per position.
+ * Where only the sinks are turbo's, or all pages but the sinks, the tiles of the others are rotated
+ * as they are read (attention_turn.h).
  *
- * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on the host. Decode is bound by memory:
- * the next tile is prefetched while this one is used. */
+ * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on
+ * the host. Decode is bound by memory: the next tile is prefetched while this one is used. */
 #include "kernels/omp/attention_merge.h"
 #include "kernels/omp/attention_plan.h"
 #include "kernels/omp/attention_turn.h"
 
 #pragma omp declare target
 
-/* ---- a unit ------------------------------------------------------------------------------------------------------------- */
+/* ---- a unit ---------------------------------------------------------------------------------- */
 typedef struct attention_unit {
     const weir_kv_segment *segment;
     void *const *pages, *const *open_pages; /* of this KV head                            */
@@ -32,8 +38,8 @@ typedef struct attention_unit {
     int32_t first_split, n_splits; /* to walk                     */
     float  *partials; /* of this segment, NULL: merge and write out */
     int32_t plan_first_split, plan_n_splits;
-    float *
-        logits; /* of this KV head's first query head, NULL: none of the segment's last rows are here, or nobody asks */
+    float  *logits; /* of this KV head's first query head, NULL: none of the segment's last rows are
+                       here, or nobody asks */
 } attention_unit;
 
 /* NULL past the end of the unit. */
@@ -47,7 +53,8 @@ WEIR_INLINE const float *query_of(const attention_call *call, const attention_un
                : NULL;
 }
 
-/* Query rows of a block to team memory, [key_dim][rows], scaled, and rotated for turbo's K; rows past the end are zero. */
+/* Query rows of a block to team memory, [key_dim][rows], scaled, and rotated for turbo's K; rows
+ * past the end are zero. */
 WEIR_INLINE void stage_queries(float *q, const attention_call *call, const attention_unit *unit,
                                int64_t first, const int rows, int tid)
 {
@@ -115,9 +122,10 @@ typedef struct tiles_ahead {
     tile_source k, v; /* while scores are computed; while values are added */
 } tiles_ahead;
 
-/* Plain K and V of equal widths make a page four runs of equal length, used in the order K V K V. They are brought in the order in which they lie, one to
- * three runs ahead: one long ascending read, which the hardware's own read-ahead joins (84 % of read bandwidth; the tiles in order of use: 78 %). Coded
- * pages are bound by decoding: the next tiles. */
+/* Plain K and V of equal widths make a page four runs of equal length, used in the order K V K V.
+ * They are brought in the order in which they lie, one to three runs ahead: one long ascending
+ * read, which the hardware's own read-ahead joins (84 % of read bandwidth; the tiles in order of
+ * use: 78 %). Coded pages are bound by decoding: the next tiles. */
 WEIR_INLINE tiles_ahead ahead_of(const attention_call *call, const tile_source *k,
                                  const tile_source *v, const attention_unit *unit, int32_t position)
 {
@@ -136,8 +144,9 @@ WEIR_INLINE tiles_ahead ahead_of(const attention_call *call, const tile_source *
     return (tiles_ahead){ { run.part, 0, run.format }, { run.part, TILE, run.format } };
 }
 
-/* Scores of a block's rows to logits in natural units, for those among its rows that are rows 0 .. n_heads - 1 from `first_row` of the block on; n: of
- * the tile's positions. Out of line: who keeps none pays a branch per tile. */
+/* Scores of a block's rows to logits in natural units, for those among its rows that are rows 0 ..
+ * n_heads - 1 from `first_row` of the block on; n: of the tile's positions. Out of line: who keeps
+ * none pays a branch per tile. */
 WEIR_NOINLINE void keep_logits(float *logits, int64_t stride, const row_block *block,
                                int64_t first_row, int64_t n_heads, int64_t n, int rows, int tid)
 {
@@ -166,8 +175,8 @@ WEIR_INLINE void keep_unit_logits(const attention_call *call, const attention_un
                     last - b * rows, call->group, n, rows, tid);
 }
 
-/* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile brings the first one of what comes next: else every split
- * would begin by waiting for memory. */
+/* All blocks of a unit over the tiles of one split that any of its rows sees. The last tile brings
+ * the first one of what comes next: else every split would begin by waiting for memory. */
 WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attention_call *call,
                             const attention_unit *unit, int32_t split, const attention_unit *next,
                             int n_blocks, const int width, const int rows, int tid)
@@ -310,7 +319,8 @@ WEIR_INLINE void attend_rows(team_memory *team, const attention_call *call,
         attend(team, call, unit, next, width, LANE_ROWS, tid);
 }
 
-/* On the host values live in L1 and one width serves all; on a device they are registers, so the code is chosen by width. */
+/* On the host values live in L1 and one width serves all; on a device they are registers, so the
+ * code is chosen by width. */
 WEIR_INLINE void attend_width(team_memory *team, const attention_call *call,
                               const attention_unit *unit, const attention_unit *next, int tid)
 {
@@ -396,7 +406,7 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
     }
 }
 
-/* ---- the second region: partials of one (token, head) in ascending order of splits --------------------------------------- */
+/* ---- the second region: partials of one (token, head) in ascending order of splits ----------- */
 WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry, float *lse,
                            const float *partial, int32_t n_splits, int tid)
 {
@@ -404,8 +414,8 @@ WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry,
     const bool    resumed = carry && call->first_split > 0 && carry[0] != NOTHING;
     float         maximum = NOTHING, sum = 0.0f, keep, add;
     for (int64_t first = tid * LANE_WIDTH; first < value_dim; first += LANE_THREADS * LANE_WIDTH) {
-        bool started =
-            resumed; /* not read back from `maximum`: clang 19 folds that load to NOTHING in device code */
+        bool started = resumed; /* not read back from `maximum`: clang 19 folds that load to NOTHING
+                                   in device code */
         lane_float value = started ? lane_load_part(carry + PARTIAL_HEAD + first, value_dim - first)
                                    : (lane_float)0.0f;
         maximum = started ? carry[0] : NOTHING;
@@ -455,7 +465,7 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
 }
 #pragma omp end declare target
 
-/* ---- the row --------------------------------------------------------------------------------------------------------------- */
+/* ---- the row --------------------------------------------------------------------------------- */
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_attention_args *const args = op_args;
@@ -610,7 +620,8 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     return WEIR_OK;
 }
 
-/* Tolerance: scores carry some 1e-7 * sqrt(key_dim) * |q| |k| of rounding, which the exponential turns into relative error of the weights. */
+/* Tolerance: scores carry some 1e-7 * sqrt(key_dim) * |q| |k| of rounding, which the exponential
+ * turns into relative error of the weights. */
 extern const weir_kernel WEIR_K_ROW(attention);
 const weir_kernel        WEIR_K_ROW(attention) = {
            .op = WEIR_OP_ATTENTION,

@@ -1,21 +1,22 @@
-/* kernels/omp/attention_formats.h - how attention reads the tiles of a page: which formats it multiplies as they lie, and the rest expanded.
+/* kernels/omp/attention_formats.h - how attention reads the tiles of a page: which formats it
+ * multiplies as they lie, and the rest expanded.
  *
- *   direct     f32 f16 bf16 q8_0 turbo4: codes become floats in registers, between the load and the product. A scale that belongs to a token
- *              stays outside the sum over dims: K multiplies the score by it, V the weight.
- *   expanded   all others, and the ends of V rows that do not fill a chunk: 32 dims of K or a chunk of V go to f32 in team memory and are
- *              read like f32 pages. The functions that expand are not inlined, so a format costs one small loop and not one per register block.
- * Sides are chosen apart: any pair of formats works and costs no code of its own. What is chosen depends on format and width alone. */
+ *   direct     f32 f16 bf16 q8_0 turbo4: codes become floats in registers, between the load and the
+ * product. A scale that belongs to a token stays outside the sum over dims: K multiplies the score
+ * by it, V the weight. expanded   all others, and the ends of V rows that do not fill a chunk: 32
+ * dims of K or a chunk of V go to f32 in team memory and are read like f32 pages. The functions
+ * that expand are not inlined, so a format costs one small loop and not one per register block.
+ * Sides are chosen apart: any pair of formats works and costs no code of its own. What is chosen
+ * depends on format and width alone. */
 #pragma once
 #include "kernels/omp/kv_tile.h"
 
 enum {
     TILE = WEIR_TILE_TOKENS,
-    VECTORS_DIMS =
-        LANE_THREADS * LANE_WIDTH *
-        LANE_VECTORS, /* dims of V that the team has in one set of registers            */
-    CHUNK = VECTORS_DIMS > KV_GROUP
-                ? VECTORS_DIMS
-                : KV_GROUP, /* dims of V that are expanded at a time                         */
+    VECTORS_DIMS = LANE_THREADS * LANE_WIDTH *
+                   LANE_VECTORS, /* dims of V that the team has in one set of registers */
+    CHUNK = VECTORS_DIMS > KV_GROUP ? VECTORS_DIMS
+                                    : KV_GROUP, /* dims of V that are expanded at a time */
 };
 
 /* One side of a tile: `token` is its first in the page. */
@@ -25,7 +26,8 @@ typedef struct tile_source {
     weir_kv_format format; /* f16 where open rows are read */
 } tile_source;
 
-/* GPUs read f32 and f16 pages: with more formats in one kernel ptxas spills (452 bytes on sm_90). */
+/* GPUs read f32 and f16 pages: with more formats in one kernel ptxas spills (452 bytes on
+ * sm_90). */
 #define WEIR_PLAIN_ONLY_nvptx 1
 #if WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
 enum { READS_CODED = 0 };
@@ -46,7 +48,8 @@ WEIR_INLINE bool is_direct_v(weir_kv_format format, int64_t value_dim)
     return is_direct(format) && (format != WEIR_KV_TURBO4 || value_dim >= KV_GROUP);
 }
 
-/* The scales of a V tile that go into the weights, f16 [32]; NULL: values are multiplied as they are. */
+/* The scales of a V tile that go into the weights, f16 [32]; NULL: values are multiplied as they
+ * are. */
 WEIR_INLINE const _Float16 *weight_scales(const tile_source *v, int64_t value_dim)
 {
     if (!READS_CODED || v->format != WEIR_KV_TURBO4 || !is_direct_v(v->format, value_dim))
@@ -55,7 +58,7 @@ WEIR_INLINE const _Float16 *weight_scales(const tile_source *v, int64_t value_di
            v->token;
 }
 
-/* ---- K ---------------------------------------------------------------------------------------------------------------- */
+/* ---- K --------------------------------------------------------------------------------------- */
 /* Where the codes and scales of a K tile lie. */
 typedef struct key_tile {
     const char *codes, *scales;
@@ -77,8 +80,8 @@ WEIR_INLINE lane_float key_of_word(const weir_kv_format format, lane_uint word, 
     return kv_centroid(4, word >> (uint32_t)(4 * i));
 }
 
-/* Dims [first, first + 32) of a K tile to block [32 dims][32 tokens]. Takes no address of a local variable: on devices those of functions that are
- * not inlined go to memory of their own. */
+/* Dims [first, first + 32) of a K tile to block [32 dims][32 tokens]. Takes no address of a local
+ * variable: on devices those of functions that are not inlined go to memory of their own. */
 WEIR_NOINLINE void expand_keys(float *block, const char *part, weir_kv_format page_format,
                                int64_t key_dim, int64_t tile, int64_t first, int tid)
 {
@@ -88,8 +91,9 @@ WEIR_NOINLINE void expand_keys(float *block, const char *part, weir_kv_format pa
 #undef KV_FORMAT_STATEMENT
 }
 
-/* ---- V ---------------------------------------------------------------------------------------------------------------- */
-/* Rows of 32 tokens: token t's begin at codes + t * codes_step, its scales at scales + t * scales_step. */
+/* ---- V --------------------------------------------------------------------------------------- */
+/* Rows of 32 tokens: token t's begin at codes + t * codes_step, its scales at scales + t *
+ * scales_step. */
 typedef struct value_tile_rows {
     const char *codes, *scales, *next_codes, *next_scales;
     int64_t     codes_step, scales_step;
@@ -132,7 +136,8 @@ WEIR_INLINE lane_float value_lanes(const value_tile_rows *rows, const weir_kv_fo
     return kv_load_plain(format, row, d + v * LANE_WIDTH);
 }
 
-/* Dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims past the last are left alone. */
+/* Dims [first, first + CHUNK) of the tokens of a V tile to block [32 tokens][CHUNK]; dims past the
+ * last are left alone. */
 WEIR_NOINLINE void expand_values(float *block, const char *part, weir_kv_format page_format,
                                  int64_t value_dim, int64_t token, int64_t first, int tid){
 #define KV_FORMAT_STATEMENT                                                                        \

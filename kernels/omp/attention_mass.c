@@ -1,14 +1,18 @@
-/* kernels/omp/attention_mass.c - what queries gave to each slot: sums of attention's weights over the rows of a segment, from a second pass over K.
+/* kernels/omp/attention_mass.c - what queries gave to each slot: sums of attention's weights over
+ * the rows of a segment, from a second pass over K.
  *
- * A unit is (segment, KV head, SLOTS slots). It stages a block of query rows, walks its tiles of 32 slots, and goes on to the next block: K comes from
- * memory once, and from the cache for later blocks; staging is shared by the tiles. Scores are attention's, to the bit (score_tile); their weights
- * 2^(score - lse) lie in team memory as [row][32], where each query head of the group adds its rows in ascending order to what the blocks before have
- * left in the outputs. Nothing grows with rows times slots.
+ * A unit is (segment, KV head, SLOTS slots). It stages a block of query rows, walks its tiles of 32
+ * slots, and goes on to the next block: K comes from memory once, and from the cache for later
+ * blocks; staging is shared by the tiles. Scores are attention's, to the bit (score_tile); their
+ * weights 2^(score - lse) lie in team memory as [row][32], where each query head of the group adds
+ * its rows in ascending order to what the blocks before have left in the outputs. Nothing grows
+ * with rows times slots.
  *
- * A row reads its own page wide where the format has open pages: blocks are cut at pages there, as in attention. A single row whose logits attention
- * kept costs an exponential per slot.
+ * A row reads its own page wide where the format has open pages: blocks are cut at pages there, as
+ * in attention. A single row whose logits attention kept costs an exponential per slot.
  *
- * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of what attention does for the same rows. */
+ * Cost: 2 * key_dim flops and one exponential per row and slot: less than half of what attention
+ * does for the same rows. */
 #include "kernels/omp/attention_turn.h"
 
 enum {
@@ -83,7 +87,7 @@ WEIR_INLINE lane_float count_below(lane_float p, lane_float mean)
     return lane_select(p < mean, (lane_float)1.0f, (lane_float)0.0f);
 }
 
-/* ---- one row, from its logits -------------------------------------------------------------------------------------------- */
+/* ---- one row, from its logits ---------------------------------------------------------------- */
 WEIR_INLINE void observe_logits(const mass_call *call, const mass_unit *unit, int tid)
 {
     const weir_attention_mass_segment *const segment = unit->segment;
@@ -109,7 +113,7 @@ WEIR_INLINE void observe_logits(const mass_call *call, const mass_unit *unit, in
     }
 }
 
-/* ---- rows in blocks -------------------------------------------------------------------------------------------------------- */
+/* ---- rows in blocks -------------------------------------------------------------------------- */
 WEIR_INLINE weir_kv_format format_of(const mass_call *call, int32_t page)
 {
     return READS_CODED && page < call->n_sinks ? call->k_sinks : call->k_format;
@@ -142,7 +146,8 @@ WEIR_INLINE tile_source key_source(const mass_call *call, const mass_unit *unit,
                           .format = open ? WEIR_KV_F16 : format };
 }
 
-/* Query rows [first, first + n) to team memory, [register block][key_dim][rows], scaled, and rotated for turbo's K. */
+/* Query rows [first, first + n) to team memory, [register block][key_dim][rows], scaled, and
+ * rotated for turbo's K. */
 WEIR_INLINE void stage_rows(mass_memory *team, const mass_call *call, const mass_unit *unit,
                             int64_t first, int64_t n, int tid)
 {
@@ -188,7 +193,8 @@ WEIR_INLINE void weigh_rows(mass_memory *team, const row_block *block, int b, in
     }
 }
 
-/* Each thread: some (query head, vector of slots) of the tile. `first`: row of the block's first. */
+/* Each thread: some (query head, vector of slots) of the tile. `first`: row of the block's
+ * first. */
 WEIR_INLINE void add_rows(const mass_memory *team, const mass_call *call, const mass_unit *unit,
                           int64_t first, int64_t n, int32_t slot, int tid)
 {
@@ -289,7 +295,7 @@ WEIR_INLINE void run_units(mass_memory *team, const mass_call *call, int tid)
 }
 #pragma omp end declare target
 
-/* ---- the row --------------------------------------------------------------------------------------------------------------- */
+/* ---- the row --------------------------------------------------------------------------------- */
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_attention_mass_args *const args = op_args;
@@ -346,7 +352,8 @@ static weir_status WEIR_K(attention_mass)(const weir_kernel_context *context, co
     return WEIR_OK;
 }
 
-/* Tolerance: as attention's weights: relative, and what steep logits make of the rounding of their sums. */
+/* Tolerance: as attention's weights: relative, and what steep logits make of the rounding of their
+ * sums. */
 extern const weir_kernel WEIR_K_ROW(attention_mass);
 const weir_kernel        WEIR_K_ROW(attention_mass) = {
            .op = WEIR_OP_ATTENTION_MASS,

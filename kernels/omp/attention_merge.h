@@ -1,7 +1,9 @@
-/* kernels/omp/attention_merge.h - splits joined in ascending order: in registers, from partials in the scratch, and across calls.
+/* kernels/omp/attention_merge.h - splits joined in ascending order: in registers, from partials in
+ * the scratch, and across calls.
  *
- * A partial, and the carry of a row, is maximum, sum, value[value_dim] over the positions that it covers: sum of 2^(score - maximum), with and
- * without V. Wherever two of them are joined, the same expressions in the same order: a row has the same bits whether its splits were walked by one
+ * A partial, and the carry of a row, is maximum, sum, value[value_dim] over the positions that it
+ * covers: sum of 2^(score - maximum), with and without V. Wherever two of them are joined, the same
+ * expressions in the same order: a row has the same bits whether its splits were walked by one
  * unit, by units of their own, or in several calls. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
@@ -12,13 +14,15 @@ WEIR_INLINE float exp2_of(float x) { return lane_first(lane_exp2((lane_float)x))
 /* Natural log-sum-exp of (maximum, sum). */
 WEIR_INLINE float lse_of(float maximum, float sum) { return maximum * 0.69314718f + lane_log(sum); }
 
-/* a * x + b * y, fused the same way wherever this is inlined: the two places that merge must agree to the bit. */
+/* a * x + b * y, fused the same way wherever this is inlined: the two places that merge must agree
+ * to the bit. */
 WEIR_INLINE lane_float weighted(lane_float a, float x, lane_float b, float y)
 {
     return lane_fma(a, (lane_float)x, b * y);
 }
 
-/* Weights of the two sides when (maximum, sum) of the next split joins the total; false: nothing to join. */
+/* Weights of the two sides when (maximum, sum) of the next split joins the total; false: nothing to
+ * join. */
 WEIR_INLINE bool merge_weights(float *total_maximum, float *total_sum, float maximum, float sum,
                                float *keep, float *add)
 {
@@ -31,7 +35,8 @@ WEIR_INLINE bool merge_weights(float *total_maximum, float *total_sum, float max
     return true;
 }
 
-/* Sum of each row over the lanes of the tile, in team memory: sums[row][0 .. POSITION_THREADS), and maximum[row]. */
+/* Sum of each row over the lanes of the tile, in team memory: sums[row][0 .. POSITION_THREADS), and
+ * maximum[row]. */
 WEIR_INLINE void publish_block(team_memory *team, const row_block *block, const int rows, int tid)
 {
     const int thread_rows = rows / ROW_THREADS;
@@ -97,7 +102,7 @@ WEIR_INLINE void merge_block(const team_memory *team, const row_block *block, ro
     }
 }
 
-/* ---- across calls --------------------------------------------------------------------------------------------------- */
+/* ---- across calls ---------------------------------------------------------------------------- */
 /* The totals of a block from the carries of its rows; NULL: of nothing yet. */
 WEIR_INLINE void load_totals(row_total *total, float *const *carry, int64_t value_dim,
                              const int width, const int rows, int tid)

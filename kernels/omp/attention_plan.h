@@ -1,5 +1,5 @@
-/* kernels/omp/attention_plan.h - what a call of attention is about, and into which units a segment is cut: from positions and widths alone, so that the host,
- * the scratch and every team agree. */
+/* kernels/omp/attention_plan.h - what a call of attention is about, and into which units a segment
+ * is cut: from positions and widths alone, so that the host, the scratch and every team agree. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
 
@@ -22,10 +22,9 @@ typedef struct attention_call {
 #pragma omp declare target
 
 typedef struct segment_plan {
-    int32_t first_split,
-        n_splits; /* of this call                                                 */
-    int64_t n_heads, n_rows, n_blocks,
-        n_units; /* KV heads; query rows of each; blocks of at most unit_rows; units of all KV heads */
+    int32_t first_split, n_splits; /* of this call */
+    int64_t n_heads, n_rows, n_blocks, n_units; /* KV heads; query rows of each; blocks of at most
+                                                   unit_rows; units of all KV heads */
     int64_t first_tokens, page_tokens, first_blocks,
         page_blocks; /* blocks of the first first_tokens tokens, then of each page_tokens */
     bool partial; /* one unit per split, merged by the second region                    */

@@ -1,7 +1,9 @@
-/* kernels/omp/attention_tile.h - register blocks of query rows against one tile of 32 positions: scores, weights, values.
+/* kernels/omp/attention_tile.h - register blocks of query rows against one tile of 32 positions:
+ * scores, weights, values.
  *
- * The innermost part of attention.c, which says what a unit is and in which order tiles are visited. A format is switched on per tile (K) and per
- * 32 dims of a tile (V), outside of the loops that multiply: a predicted branch per thousands of products. */
+ * The innermost part of attention.c, which says what a unit is and in which order tiles are
+ * visited. A format is switched on per tile (K) and per 32 dims of a tile (V), outside of the loops
+ * that multiply: a predicted branch per thousands of products. */
 #pragma once
 #include "kernels/omp/attention_formats.h"
 
@@ -10,24 +12,18 @@ enum {
     KEY_MAX = 576,
     VALUE_MAX = 512, /* what staging and registers are sized for (MLA's latent rows fit)   */
     SPLIT_ROWS = 64, /* up to so many query rows per KV head, splits are units of their own */
-    UNIT_BLOCKS =
-        LANE_WIDTH == 1
-            ? 1
-            : 32 /
-                  LANE_ROWS, /* register blocks of LANE_ROWS query rows in a unit                   */
+    UNIT_BLOCKS = LANE_WIDTH == 1
+                      ? 1
+                      : 32 / LANE_ROWS, /* register blocks of LANE_ROWS query rows in a unit */
     UNIT_ROWS = UNIT_BLOCKS * LANE_ROWS,
     DEVICE_UNIT_ROWS = 4, /* the host pass of a GPU build plans for the device              */
     POSITION_THREADS = LANE_THREADS < TILE ? LANE_THREADS : TILE,
     ROW_THREADS = LANE_THREADS / POSITION_THREADS,
     THREAD_ROWS = LANE_ROWS / ROW_THREADS,
     TILE_VECTORS =
-        TILE /
-        (POSITION_THREADS *
-         LANE_WIDTH), /* vectors of positions per thread and row                             */
+        TILE / (POSITION_THREADS * LANE_WIDTH), /* vectors of positions per thread and row */
     VALUE_VECTORS =
-        VALUE_MAX /
-        (LANE_THREADS *
-         LANE_WIDTH), /* vectors of value_dim per thread and row                             */
+        VALUE_MAX / (LANE_THREADS * LANE_WIDTH), /* vectors of value_dim per thread and row */
     VALUE_GROUPS = VALUE_MAX / KV_GROUP,
     MORE_CHAINS = LANE_WIDTH == 1 ? 1 : 4, /* see chains_of */
     SUM_DIMS = 16, /* dimensions of a key that are summed before they join the score */
@@ -63,9 +59,8 @@ typedef struct team_memory {
     float q[UNIT_BLOCKS * KEY_MAX * LANE_ROWS]; /* [block][key_dim][rows]               */
     float weights[UNIT_BLOCKS][LANE_ROWS][TILE];
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-    _Alignas(
-        64) float scaled[LANE_ROWS][TILE]
-                        [VALUE_GROUPS]; /* weights of one block times the scales of V's groups */
+    _Alignas(64) float scaled[LANE_ROWS][TILE][VALUE_GROUPS]; /* weights of one block times the
+                                                                 scales of V's groups */
 #endif
     float maxima[LANE_ROWS][POSITION_THREADS], sums[LANE_ROWS][POSITION_THREADS];
     float decay[UNIT_BLOCKS][LANE_ROWS], maximum[LANE_ROWS];
@@ -78,22 +73,25 @@ typedef struct team_memory {
 /* The row of the block that this thread's r-th share is; blocks have at least ROW_THREADS rows. */
 WEIR_INLINE int row_of(int r, int tid) { return r * ROW_THREADS + tid / POSITION_THREADS; }
 
-/* ---- scores -------------------------------------------------------------------------------------------------------- */
-/* Loops over registers are written out: an array handed to a function inside a loop is an allocation on the device, inlined or not. */
+/* ---- scores ---------------------------------------------------------------------------------- */
+/* Loops over registers are written out: an array handed to a function inside a loop is an
+ * allocation on the device, inlined or not. */
 /* The token of the tile at which a thread's vector begins. */
 WEIR_INLINE int64_t token_of(int v, int tid)
 {
     return (v * POSITION_THREADS + tid % POSITION_THREADS) * LANE_WIDTH;
 }
 
-/* How many sums, or registers of a sum, a block of few rows has on the way beside what LANE_ROWS rows would have: products of a row wait for each other, so the
- * machine wants as many chains as a full block has. */
+/* How many sums, or registers of a sum, a block of few rows has on the way beside what LANE_ROWS
+ * rows would have: products of a row wait for each other, so the machine wants as many chains as a
+ * full block has. */
 WEIR_INLINE int chains_of(const int rows)
 {
     return LANE_WIDTH == 1 ? 1 : LANE_ROWS / rows < MORE_CHAINS ? LANE_ROWS / rows : MORE_CHAINS;
 }
 
-/* The next n sums of SUM_DIMS dimensions, from `first` on, side by side; they join the score one after the other. */
+/* The next n sums of SUM_DIMS dimensions, from `first` on, side by side; they join the score one
+ * after the other. */
 WEIR_INLINE void add_plain_sums(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q,
                                 const key_tile k, const key_tile next_k, int64_t first,
                                 int64_t n_dims, const int n, const int v0,
@@ -143,7 +141,8 @@ WEIR_INLINE void add_plain_sums(lane_float (*restrict score)[TILE_VECTORS], cons
 }
 
 /* score[r][v] += sum over d of q[d][row] * k[d][position]    q [n_dims][rows], k [n_dims][32]
- * Sums of SUM_DIMS dimensions are added to the score: one long sum would lose up to twice the error that steep logits (hundreds) allow. */
+ * Sums of SUM_DIMS dimensions are added to the score: one long sum would lose up to twice the error
+ * that steep logits (hundreds) allow. */
 WEIR_INLINE void score_plain(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q,
                              const key_tile k, const key_tile next_k, int64_t n_dims,
                              const weir_kv_format format, const int rows, int tid)
@@ -163,7 +162,8 @@ WEIR_INLINE void score_plain(lane_float (*restrict score)[TILE_VECTORS], const f
     }
 }
 
-/* The same over words of codes, whose scales join with the sums: q8_0's of 32 dims of a token, turbo's of the whole token. */
+/* The same over words of codes, whose scales join with the sums: q8_0's of 32 dims of a token,
+ * turbo's of the whole token. */
 WEIR_INLINE void add_code_sums(lane_float (*restrict score)[TILE_VECTORS], const float *restrict q,
                                const key_tile k, const key_tile next_k, int64_t first, const int n,
                                const int v0, const weir_kv_format format, const int rows, int tid)
@@ -294,7 +294,7 @@ WEIR_INLINE void score_tile(team_memory *team, row_block *blocks, const tile_sou
     }
 }
 
-/* ---- weights ------------------------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 /* Every row of the block sees the whole tile. */
 WEIR_INLINE bool sees_all(const row_block *block, int32_t position, int32_t window, const int rows)
 {
@@ -348,8 +348,9 @@ WEIR_INLINE void weigh_block(team_memory *team, row_block *block, int b, const _
     TEAM_BARRIER
 }
 
-/* Scores of the tile at `position` to weights and decays of block b in team memory; maximum and sum of the block move on. Positions outside
- * (last - window, last] weigh 0, and a row for which the whole tile is outside keeps its maximum: decay 1. `scales`: of V, see weight_scales. Most tiles
+/* Scores of the tile at `position` to weights and decays of block b in team memory; maximum and sum
+ * of the block move on. Positions outside (last - window, last] weigh 0, and a row for which the
+ * whole tile is outside keeps its maximum: decay 1. `scales`: of V, see weight_scales. Most tiles
  * of a long text are seen whole; on the host they go without masks. */
 WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _Float16 *scales,
                             int32_t position, int32_t window, const int rows, int tid)
@@ -360,9 +361,10 @@ WEIR_INLINE void weigh_tile(team_memory *team, row_block *block, int b, const _F
         weigh_block(team, block, b, scales, position, window, true, rows, tid);
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------------- */
-/* n * LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V    weights [rows][32][step], the first of each step for
- * LANE_VECTORS vectors, the one after it for those that follow */
+/* ---- values ---------------------------------------------------------------------------------- */
+/* n * LANE_VECTORS vectors of value_dim from dim `first` on: value = value * decay + weights . V
+ * weights [rows][32][step], the first of each step for LANE_VECTORS vectors, the one after it for
+ * those that follow */
 WEIR_INLINE void add_values(const float *restrict weights, const int step,
                             const float *restrict decay, lane_float (*restrict value)[LANE_ROWS],
                             const value_tile_rows *tile, int64_t first, const int n,
@@ -414,7 +416,8 @@ WEIR_INLINE void add_values(const float *restrict weights, const int step,
 }
 
 #if !WEIR_PASTE3(WEIR_PLAIN_, ONLY, WEIR_ISA)
-/* scaled[row][token][group] = weight * scale: once per tile and block, instead of once per dim. Groups past the last hold what lies there. */
+/* scaled[row][token][group] = weight * scale: once per tile and block, instead of once per dim.
+ * Groups past the last hold what lies there. */
 WEIR_INLINE void scale_weights(team_memory *team, int b, const value_tile_rows *tile,
                                int64_t value_dim, const int rows, int tid)
 {
@@ -456,8 +459,8 @@ WEIR_INLINE void value_tile_q8_0(team_memory *team, row_block *blocks, const val
 }
 #endif
 
-/* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant hold. Lanes past value_dim sum what lies in the
- * expanded chunk: they are never stored. */
+/* Values of all blocks. `width`: value_dim rounded up to what the registers of this variant hold.
+ * Lanes past value_dim sum what lies in the expanded chunk: they are never stored. */
 WEIR_INLINE void value_tile(team_memory *team, row_block *blocks, const tile_source *v,
                             const tile_source *next, int64_t value_dim, int n_blocks,
                             const int width, const int rows, int tid)

@@ -1,8 +1,10 @@
-/* kernels/omp/attention_turn.h - a tile that is not turbo's, rotated as turbo's are: what attention multiplies where the pages of a text differ in that.
+/* kernels/omp/attention_turn.h - a tile that is not turbo's, rotated as turbo's are: what attention
+ * multiplies where the pages of a text differ in that.
  *
- * The rotation is orthonormal: rotated keys against rotated queries give the plain scores, and rotated values join sums that are turned back in the
- * end. A tile becomes a tile of f32 in team memory, K [key_dim][32], V [32][value_dim], and is read as one from a page. It costs dim * log2(dim)
- * additions per position for every 32 query rows: for the few first pages of a text. */
+ * The rotation is orthonormal: rotated keys against rotated queries give the plain scores, and
+ * rotated values join sums that are turned back in the end. A tile becomes a tile of f32 in team
+ * memory, K [key_dim][32], V [32][value_dim], and is read as one from a page. It costs dim *
+ * log2(dim) additions per position for every 32 query rows: for the few first pages of a text. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
 

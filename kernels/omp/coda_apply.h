@@ -1,8 +1,10 @@
-/* kernels/omp/coda_apply.h - keys or values of one head into their rows, as decided: rows that slots in use take over, then what the banks keep, then the
- * new rows of the ring, which overwrite the rows that left.
+/* kernels/omp/coda_apply.h - keys or values of one head into their rows, as decided: rows that
+ * slots in use take over, then what the banks keep, then the new rows of the ring, which overwrite
+ * the rows that left.
  *
- * A thread has the same dims of every row, so but for the low band nothing waits for others. V is contiguous, K an element of each of many lines, as in kv_write.
- * Arithmetic is that of kernels/abi/coda.h and of ref, to the bit: see weir_coda_blend. */
+ * A thread has the same dims of every row, so but for the low band nothing waits for others. V is
+ * contiguous, K an element of each of many lines, as in kv_write. Arithmetic is that of
+ * kernels/abi/coda.h and of ref, to the bit: see weir_coda_blend. */
 #pragma once
 #include "kernels/omp/coda_plan.h"
 
@@ -11,7 +13,8 @@
 typedef double lane_double;
 #define WIDEN(x) ((double)(x))
 #define NARROW(x) ((float)(x))
-#else /* no functions: what would pass a vector wider than the target's registers depends on the ABI */
+#else /* no functions: what would pass a vector wider than the target's registers depends on the   \
+         ABI */
 typedef double lane_double __attribute__((ext_vector_type(LANE_WIDTH)));
 #define WIDEN(x) __builtin_convertvector(x, lane_double)
 #define NARROW(x) __builtin_convertvector(x, lane_float)

@@ -1,6 +1,7 @@
-/* kernels/omp/coda_decide.h - slots for the candidates and for the new rows: all of a state but its pages. kernels/ref/coda_exact.c and coda_summary.c say
- * what is decided; here candidates of a slot are chained, so that a decision costs as many steps as there are candidates and slots. One thread decides, as each
- * decision counts on those before; lists are made by all. */
+/* kernels/omp/coda_decide.h - slots for the candidates and for the new rows: all of a state but its
+ * pages. kernels/ref/coda_exact.c and coda_summary.c say what is decided; here candidates of a slot
+ * are chained, so that a decision costs as many steps as there are candidates and slots. One thread
+ * decides, as each decision counts on those before; lists are made by all. */
 #pragma once
 #include "kernels/omp/coda_route.h"
 
@@ -31,7 +32,7 @@ WEIR_INLINE int32_t use_slot(const coda_work *work, int64_t slot)
     return to;
 }
 
-/* ---- exact bank -------------------------------------------------------------------------------------------------------------- */
+/* ---- exact bank ------------------------------------------------------------------------------ */
 typedef struct coda_verdict {
     bool    passes, is_novel, is_hit;
     int32_t best;
@@ -68,7 +69,8 @@ WEIR_INLINE void open_exact(const coda_call *call, const coda_work *work, int32_
                                     head->position, n));
 }
 
-/* The first open slot that is free; without one, the open slot that was not found for the longest time, and *is_full. */
+/* The first open slot that is free; without one, the open slot that was not found for the longest
+ * time, and *is_full. */
 WEIR_INLINE int32_t slot_for_new(const coda_work *work, bool *is_full)
 {
     const int64_t *const used_at = work->state.used_at;
@@ -101,8 +103,8 @@ WEIR_INLINE void decide_exact_step(const coda_call *call, const coda_work *work)
     if (is.is_novel && is.passes && is_full) open_exact(call, work, 1);
 }
 
-/* Of the slots of the bank, those that rows may be inserted in, to `order`: free ones first, then by time. Slots that are not open come first in the
- * published package, and last here. */
+/* Of the slots of the bank, those that rows may be inserted in, to `order`: free ones first, then
+ * by time. Slots that are not open come first in the published package, and last here. */
 WEIR_INLINE int64_t order_slots(const coda_call *call, const coda_work *work, int tid)
 {
     const weir_coda_layer *const layer = call->layer;
@@ -118,7 +120,8 @@ WEIR_INLINE int64_t order_slots(const coda_call *call, const coda_work *work, in
     return n;
 }
 
-/* Where candidates go and which of them write; positions of those that do not count for their slot become -1. */
+/* Where candidates go and which of them write; positions of those that do not count for their slot
+ * become -1. */
 WEIR_INLINE void judge_block(const coda_call *call, const coda_work *work, int64_t n_ordered)
 {
     const coda_bank *const bank = &work->exact;
@@ -174,7 +177,7 @@ WEIR_INLINE void settle_exact(const coda_work *work)
     }
 }
 
-/* ---- summary bank --------------------------------------------------------------------------------------------------------------- */
+/* ---- summary bank ---------------------------------------------------------------------------- */
 WEIR_INLINE int32_t route(const coda_work *work, int32_t c)
 {
     const float *const scores = work->summary.scores + c * work->summary.n_slots;
@@ -229,7 +232,7 @@ WEIR_INLINE void decide_summary(const coda_call *call, const coda_work *work)
     if (*bank->n_groups > 0) grow_summary(call, work);
 }
 
-/* ---- the ring ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- the ring -------------------------------------------------------------------------------- */
 WEIR_INLINE void put_step(const coda_call *call, const coda_work *work, float gate)
 {
     weir_coda_head *const head = work->state.head;
@@ -247,7 +250,8 @@ WEIR_INLINE void put_step(const coda_call *call, const coda_work *work, float ga
     head->position++;
 }
 
-/* The ring becomes the last rows of old and new, the oldest in slot 0. What stays keeps its row in the pages; new rows take those of what left. */
+/* The ring becomes the last rows of old and new, the oldest in slot 0. What stays keeps its row in
+ * the pages; new rows take those of what left. */
 WEIR_INLINE void refill(const coda_call *call, const coda_work *work, int tid)
 {
     weir_coda_head *const head = work->state.head;
@@ -283,7 +287,7 @@ WEIR_INLINE void refill(const coda_call *call, const coda_work *work, int tid)
     head->position += work->n_rows;
 }
 
-/* ---- a segment ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- a segment ------------------------------------------------------------------------------- */
 WEIR_INLINE void decide_step(const coda_call *call, const coda_work *work)
 {
     const float gate = call->layer->is_gated

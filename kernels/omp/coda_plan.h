@@ -1,10 +1,12 @@
-/* kernels/omp/coda_plan.h - one write into a bounded memory (kernels/abi/coda.h): what the regions of the kernel hand to each other, in the call's scratch.
+/* kernels/omp/coda_plan.h - one write into a bounded memory (kernels/abi/coda.h): what the regions
+ * of the kernel hand to each other, in the call's scratch.
  *
  *   choose   which rows leave the ring, and which of them the banks judge      per segment
- *   score    cosines of candidates with what a bank holds                      per segment, KV head and bank
- *   decide   slots for them; everything of the state but its pages             per segment
- *   apply    keys or values of one head, as decided                            per segment, KV head and side
- * Work is dealt to teams by positions in these lists alone, sums have an order of their own: bits do not depend on how many teams there are. */
+ *   score    cosines of candidates with what a bank holds                      per segment, KV head
+ * and bank decide   slots for them; everything of the state but its pages             per segment
+ *   apply    keys or values of one head, as decided                            per segment, KV head
+ * and side Work is dealt to teams by positions in these lists alone, sums have an order of their
+ * own: bits do not depend on how many teams there are. */
 #pragma once
 #include "kernels/abi/coda_choice.h"
 #include "kernels/omp/kv_encode.h"
@@ -147,7 +149,7 @@ WEIR_INLINE coda_work coda_work_of(const weir_coda_layer *layer, const weir_coda
     return work;
 }
 
-/* ---- elements ------------------------------------------------------------------------------------------------------------ */
+/* ---- elements -------------------------------------------------------------------------------- */
 /* Keys or values of one head of a row: element d at base + d * step elements. */
 typedef struct coda_row {
     char   *base;

@@ -1,26 +1,30 @@
-/* kernels/omp/coda_route.h - which rows that leave the ring are judged, and how like they are to what the banks hold.
+/* kernels/omp/coda_route.h - which rows that leave the ring are judged, and how like they are to
+ * what the banks hold.
  *
- * Cosines, by head: a vector of rows, or of the dims of a row, against LANE_ROWS candidates at a time. The exact bank's values lie by row, so a thread has
- * a slot and lanes have dims; keys lie with the token innermost, so lanes have rows, of which those of prototypes count. A cosine is one chain per lane
- * in ascending order: where a slot's row lies, and who is asked beside it, does not change its bits.
+ * Cosines, by head: a vector of rows, or of the dims of a row, against LANE_ROWS candidates at a
+ * time. The exact bank's values lie by row, so a thread has a slot and lanes have dims; keys lie
+ * with the token innermost, so lanes have rows, of which those of prototypes count. A cosine is one
+ * chain per lane in ascending order: where a slot's row lies, and who is asked beside it, does not
+ * change its bits.
  *
- * Cost: 2 * n_slots * head_dim flops per candidate and head, half of it for the low band of keys; lengths of what the banks hold are found on the way and not
- * stored: they cost one product more for each LANE_ROWS. */
+ * Cost: 2 * n_slots * head_dim flops per candidate and head, half of it for the low band of keys;
+ * lengths of what the banks hold are found on the way and not stored: they cost one product more
+ * for each LANE_ROWS. */
 #pragma once
 #include "kernels/omp/coda_plan.h"
 
 /* Memory that the lanes of a team share. */
 typedef struct route_memory {
-    _Alignas(64) float asked
-        [LANE_ROWS *
-         CODA_DIM_MAX]; /* candidates: values [rows][dims, rounded up], keys [dims][rows] */
+    _Alignas(64) float asked[LANE_ROWS * CODA_DIM_MAX]; /* candidates: values [rows][dims, rounded
+                                                           up], keys [dims][rows] */
     float inverse[LANE_ROWS]; /* of their lengths */
 } route_memory;
 
 #pragma omp declare target
 
-/* ---- choose ----------------------------------------------------------------------------------------------------------------- */
-/* The n_taken least of the choices to `order`. A heap is one thread's; where there are many, each counts who comes before its own. */
+/* ---- choose ---------------------------------------------------------------------------------- */
+/* The n_taken least of the choices to `order`. A heap is one thread's; where there are many, each
+ * counts who comes before its own. */
 WEIR_INLINE void choose(const coda_call *call, const coda_work *work, int64_t n, int64_t n_taken,
                         bool is_sorted, int tid)
 {
@@ -86,13 +90,14 @@ WEIR_INLINE void choose_candidates(const coda_call *call, const coda_work *work,
     take_candidates(call, work, n_taken, tid);
 }
 
-/* ---- score --------------------------------------------------------------------------------------------------------------------- */
+/* ---- score ----------------------------------------------------------------------------------- */
 WEIR_INLINE float inverse_length(float squares)
 {
     return 1.0f / (squares > 1e-12f ? sqrtf(squares) : 1e-6f);
 }
 
-/* Candidates [first, first + rows) of one head; those past n, and dims past the last of a vector, are zero. */
+/* Candidates [first, first + rows) of one head; those past n, and dims past the last of a vector,
+ * are zero. */
 WEIR_INLINE void stage_candidates(route_memory *team, const coda_call *call, const coda_work *work,
                                   weir_kv_side side, int64_t head, int64_t first, int64_t n,
                                   const weir_kv_format format, const int rows, int tid)

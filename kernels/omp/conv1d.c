@@ -1,7 +1,9 @@
-/* kernels/omp/conv1d.c - short causal convolution per channel, then silu; the raw inputs that the next call needs go to the history.
+/* kernels/omp/conv1d.c - short causal convolution per channel, then silu; the raw inputs that the
+ * next call needs go to the history.
  *
- * A unit is (segment, block of channels), rows in order; a lane owns its channels, so reading and updating the history needs no barrier.
- * Moves 8 bytes per element and call, 2 * n_taps flops and one exponential. */
+ * A unit is (segment, block of channels), rows in order; a lane owns its channels, so reading and
+ * updating the history needs no barrier. Moves 8 bytes per element and call, 2 * n_taps flops and
+ * one exponential. */
 #include "kernels/omp/lanes.h"
 
 enum {
@@ -20,7 +22,8 @@ WEIR_INLINE void stage_taps(float (*restrict weights)[BLOCK], const float *restr
         for (int64_t j = 0; j < n_taps; j++) weights[j][c] = taps[c * n_taps + j];
 }
 
-/* Channels [first, first + n) of one segment. taps [C, n_taps]; weights [TAPS_MAX][BLOCK], sums [BLOCK] in team memory, lane by lane. */
+/* Channels [first, first + n) of one segment. taps [C, n_taps]; weights [TAPS_MAX][BLOCK], sums
+ * [BLOCK] in team memory, lane by lane. */
 WEIR_INLINE void convolve(float *dst, const float *src, float *history, const float *taps,
                           int64_t n_rows, int64_t n_channels, int64_t n_taps, int64_t first,
                           int64_t n, float (*restrict weights)[BLOCK], float *restrict sums,

@@ -1,4 +1,5 @@
-/* kernels/omp/delta.h - what the two forms of the gated delta rule share: the factors of a token, computed once, and dealing out the heads. */
+/* kernels/omp/delta.h - what the two forms of the gated delta rule share: the factors of a token,
+ * computed once, and dealing out the heads. */
 #pragma once
 #include "kernels/omp/lanes.h"
 
@@ -22,7 +23,8 @@ WEIR_INLINE float square_sum(const float *x, int64_t n, float *partial, int tid)
     return total;
 }
 
-/* K head m of one row: its norms, and the gates of the V heads that use it. partial [LANE_THREADS] is shared by the team. */
+/* K head m of one row: its norms, and the gates of the V heads that use it. partial [LANE_THREADS]
+ * is shared by the team. */
 WEIR_INLINE void factor_row(delta_factors *factors, const float *q, const float *k, const float *a,
                             const float *b, const float *a_neg, const float *dt_bias,
                             int64_t key_dim, int64_t n_k_heads, int64_t n_v_heads, int64_t m,

@@ -1,10 +1,13 @@
-/* kernels/omp/gated_delta_rule.c - the gated delta rule (Yang et al. 2024) as a scan over tokens: any cut into calls gives the same bits.
+/* kernels/omp/gated_delta_rule.c - the gated delta rule (Yang et al. 2024) as a scan over tokens:
+ * any cut into calls gives the same bits.
  *
- * A unit is (segment, V head, one or two tiles of 16 value dimensions); it walks all rows of the segment with its state, key_dim * 16 floats
- * per tile, in L1 (host: in place) or in team memory. With raw q and k and the scales of their norms (delta.h):
- *     predicted = decay * k_scale * (S^T k),  d = beta * (v - predicted),  S <- decay * S + (k_scale * d) k^T,  out = q_scale * (S^T q)
- * S^T k of the next row is summed while S is updated, so a row loads and stores the state once: 4 multiply-adds per element.
- * One row: 8 bytes per state element and call, bound by memory. Every sum over key_dim has a fixed order. */
+ * A unit is (segment, V head, one or two tiles of 16 value dimensions); it walks all rows of the
+ * segment with its state, key_dim * 16 floats per tile, in L1 (host: in place) or in team memory.
+ * With raw q and k and the scales of their norms (delta.h): predicted = decay * k_scale * (S^T k),
+ * d = beta * (v - predicted),  S <- decay * S + (k_scale * d) k^T,  out = q_scale * (S^T q) S^T k
+ * of the next row is summed while S is updated, so a row loads and stores the state once: 4
+ * multiply-adds per element. One row: 8 bytes per state element and call, bound by memory. Every
+ * sum over key_dim has a fixed order. */
 #include "kernels/omp/delta.h"
 
 enum {
@@ -15,18 +18,12 @@ enum {
                  ? 2
                  : 1, /* independent sums per lane: even and odd i hide the latency of the adds */
     LANE_GROUP =
-        LANE_THREADS < TILE
-            ? LANE_THREADS
-            : TILE, /* threads over the lanes of a tile ...                                  */
-    KEY_THREADS =
-        LANE_THREADS /
-        LANE_GROUP, /* ... and over key_dim                                                  */
+        LANE_THREADS < TILE ? LANE_THREADS : TILE, /* threads over the lanes of a tile ... */
+    KEY_THREADS = LANE_THREADS / LANE_GROUP, /* ... and over key_dim */
     TILE_VECTORS = TILE / (LANE_GROUP * LANE_WIDTH),
-    STATE_FLOATS =
-        LANE_THREADS == 1
-            ? 1
-            : KEY_MAX *
-                  TILE, /* state in team memory; the host updates in place                       */
+    STATE_FLOATS = LANE_THREADS == 1
+                       ? 1
+                       : KEY_MAX * TILE, /* state in team memory; the host updates in place */
 };
 _Static_assert(LANE_GROUP *KEY_THREADS == LANE_THREADS && TILE_VECTORS >= 1, "lane mapping");
 
@@ -80,7 +77,8 @@ WEIR_INLINE delta_lanes predict(const float *state, const float *k, int64_t key_
     return total;
 }
 
-/* S <- decay S + k d^T; out = S^T q and, if there is a next row, next = S^T next_k: this thread's share of key_dim. */
+/* S <- decay S + k d^T; out = S^T q and, if there is a next row, next = S^T next_k: this thread's
+ * share of key_dim. */
 WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d, delta_lanes *out,
                         delta_lanes *next, int64_t key_dim, const int tiles, const bool has_next,
                         int tid)
@@ -124,7 +122,8 @@ WEIR_INLINE void update(float *state, const delta_row *row, const delta_lanes *d
     }
 }
 
-/* Adds the shares of the threads over key_dim, in ascending order; alone on the host. (A team with several has one tile per unit.) */
+/* Adds the shares of the threads over key_dim, in ascending order; alone on the host. (A team with
+ * several has one tile per unit.) */
 WEIR_INLINE void add_shares(team_memory *team, delta_lanes *out, delta_lanes *next, int parity,
                             int tid)
 {
@@ -145,7 +144,8 @@ WEIR_INLINE void add_shares(team_memory *team, delta_lanes *out, delta_lanes *ne
     }
 }
 
-/* One row: `predicted` holds S^T k on entry and S^T next_k on return. `width`: value dimensions of the unit's tiles that exist. */
+/* One row: `predicted` holds S^T k on entry and S^T next_k on return. `width`: value dimensions of
+ * the unit's tiles that exist. */
 WEIR_INLINE void step(team_memory *team, float *state, const delta_row *row, delta_lanes *predicted,
                       int64_t key_dim, int64_t width, int parity, const int tiles,
                       const bool has_next, int tid)
@@ -283,7 +283,8 @@ static weir_status WEIR_K(gated_delta_rule)(const weir_kernel_context *context, 
     return WEIR_OK;
 }
 
-/* Tolerance: the state carries rounding of some 1e-7 per token, which the decay and the corrections keep from growing. */
+/* Tolerance: the state carries rounding of some 1e-7 per token, which the decay and the corrections
+ * keep from growing. */
 extern const weir_kernel WEIR_K_ROW(gated_delta_rule);
 const weir_kernel        WEIR_K_ROW(gated_delta_rule) = {
            .op = WEIR_OP_GATED_DELTA_RULE,

@@ -1,39 +1,39 @@
-/* kernels/omp/gated_delta_rule_chunk.c - the gated delta rule in chunks of 64 tokens (WY form; Yang et al. 2024, exact, other order of sums).
+/* kernels/omp/gated_delta_rule_chunk.c - the gated delta rule in chunks of 64 tokens (WY form; Yang
+ * et al. 2024, exact, other order of sums).
  *
- * With G_i the sum of log decays within the chunk, k and q normalised, S the state before the chunk:
- *     A_ij = beta_i (k_i . k_j) exp(G_i - G_j), j < i        P_ij = (q_i . k_j) exp(G_i - G_j), j <= i
- *     D = (I + A)^-1 diag(beta) (V - diag(exp G) K S)        O = diag(exp G) Q S + P D        S <- exp(G_n) S + sum_j exp(G_n - G_j) k_j d_j^T
- * A and P do not need S: a region over (chunk, V head) makes them; then a region over (segment, V head, tile of 16 value dimensions) sweeps
- * the chunks. G is summed in double and only differences <= 0 are exponentiated. Bits depend on where a sequence is cut.
+ * With G_i the sum of log decays within the chunk, k and q normalised, S the state before the
+ * chunk: A_ij = beta_i (k_i . k_j) exp(G_i - G_j), j < i        P_ij = (q_i . k_j) exp(G_i - G_j),
+ * j <= i D = (I + A)^-1 diag(beta) (V - diag(exp G) K S)        O = diag(exp G) Q S + P D        S
+ * <- exp(G_n) S + sum_j exp(G_n - G_j) k_j d_j^T A and P do not need S: a region over (chunk, V
+ * head) makes them; then a region over (segment, V head, tile of 16 value dimensions) sweeps the
+ * chunks. G is summed in double and only differences <= 0 are exponentiated. Bits depend on where a
+ * sequence is cut.
  *
- * The flops per token are the scan's (4 per state element here as there), so it gains only what larger register blocks save and loses A
- * and P: on a Zen 4 core, 512 tokens, 16 heads of 128 x 128, it takes 2.0 times the scan's 13.4 ms (80 GFLOP/s); for 1 token 4.6 times its
- * 34 us. The scan is the default; this row is there to be pinned, and for devices with matrix units to start from. */
+ * The flops per token are the scan's (4 per state element here as there), so it gains only what
+ * larger register blocks save and loses A and P: on a Zen 4 core, 512 tokens, 16 heads of 128 x
+ * 128, it takes 2.0 times the scan's 13.4 ms (80 GFLOP/s); for 1 token 4.6 times its 34 us. The
+ * scan is the default; this row is there to be pinned, and for devices with matrix units to start
+ * from. */
 #include "kernels/omp/delta.h"
 
 enum {
     CHUNK = 64,
     TILE = WEIR_DELTA_LANES,
     BLOCK = LANE_ROWS, /* rows that one thread works on at a time             */
-    LANE_GROUP = LANE_THREADS < TILE
-                     ? LANE_THREADS
-                     : TILE, /* threads over the lanes of a tile ...                */
-    ROW_THREADS =
-        LANE_THREADS / LANE_GROUP, /* ... and over blocks of rows                         */
+    LANE_GROUP =
+        LANE_THREADS < TILE ? LANE_THREADS : TILE, /* threads over the lanes of a tile ... */
+    ROW_THREADS = LANE_THREADS / LANE_GROUP, /* ... and over blocks of rows */
     TILE_VECTORS = TILE / (LANE_GROUP * LANE_WIDTH),
-    PAIR_GROUP = LANE_THREADS < CHUNK
-                     ? LANE_THREADS
-                     : CHUNK, /* the same for rows of A and P                        */
+    PAIR_GROUP = LANE_THREADS < CHUNK ? LANE_THREADS : CHUNK, /* the same for rows of A and P */
     PAIR_THREADS = LANE_THREADS / PAIR_GROUP,
     PAIR_VECTORS = CHUNK / (PAIR_GROUP * LANE_WIDTH),
 };
 
-/* What the first region leaves for a (chunk, V head); then k of the chunk transposed, [key_dim][CHUNK]. */
+/* What the first region leaves for a (chunk, V head); then k of the chunk transposed,
+ * [key_dim][CHUNK]. */
 typedef struct chunk_record {
-    float a[CHUNK][CHUNK],
-        p[CHUNK][CHUNK]; /* zero above the diagonal                                             */
-    float decay[CHUNK],
-        rest[CHUNK]; /* exp(G_i); exp(G_n - G_i) * k_scale_i                                */
+    float a[CHUNK][CHUNK], p[CHUNK][CHUNK]; /* zero above the diagonal */
+    float decay[CHUNK], rest[CHUNK]; /* exp(G_i); exp(G_n - G_i) * k_scale_i */
     float k_scale[CHUNK], q_scale[CHUNK], beta[CHUNK];
 } chunk_record;
 
@@ -121,7 +121,8 @@ WEIR_INLINE void relate_chunk(chunk_record *record, float *transposed, const chu
 WEIR_INLINE int lane_of(int v, int tid) { return (v * LANE_GROUP + tid % LANE_GROUP) * LANE_WIDTH; }
 WEIR_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* K S and Q S of rows [i0, i0 + BLOCK); then the right-hand side to `d` and the first part of the output to `o`, both [CHUNK][TILE]. */
+/* K S and Q S of rows [i0, i0 + BLOCK); then the right-hand side to `d` and the first part of the
+ * output to `o`, both [CHUNK][TILE]. */
 WEIR_INLINE void project(const chunk_record *record, const chunk_rows *rows, const float *state,
                          float (*d)[TILE], float (*o)[TILE], int64_t i0, int tid)
 {
@@ -175,7 +176,8 @@ WEIR_INLINE void combine(lane_float (*sum)[TILE_VECTORS], const float (*m)[CHUNK
     }
 }
 
-/* d <- (I + A)^-1 d, lane by lane, by blocks of rows. Rows past n are garbage that no row before them reads. */
+/* d <- (I + A)^-1 d, lane by lane, by blocks of rows. Rows past n are garbage that no row before
+ * them reads. */
 WEIR_INLINE void substitute(const chunk_record *record, float (*d)[TILE], int64_t n, int tid)
 {
     for (int64_t i0 = 0; i0 < n; i0 += BLOCK) {

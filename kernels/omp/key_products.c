@@ -1,10 +1,14 @@
-/* kernels/omp/key_products.c - vectors times the keys of a head, and times the lengths of their rotated pairs: what policies score rows by.
+/* kernels/omp/key_products.c - vectors times the keys of a head, and times the lengths of their
+ * rotated pairs: what policies score rows by.
  *
- * A unit is (SLOTS slots, a block of vectors). It stages the vectors and walks its tiles of 32 slots as attention does: products are attention's
- * scores, to the bit (score_tile). For lengths the pairs of a tile are expanded 32 dims at a time, and the lengths multiplied like keys of so many dims.
+ * A unit is (SLOTS slots, a block of vectors). It stages the vectors and walks its tiles of 32
+ * slots as attention does: products are attention's scores, to the bit (score_tile). For lengths
+ * the pairs of a tile are expanded 32 dims at a time, and the lengths multiplied like keys of so
+ * many dims.
  *
- * Cost: 2 * key_dim flops per vector and slot, K comes from memory once; with few vectors it is bound by memory, and reads half of what attention does.
- * With lengths a root per pair and slot, and the rotated dims expanded once. */
+ * Cost: 2 * key_dim flops per vector and slot, K comes from memory once; with few vectors it is
+ * bound by memory, and reads half of what attention does. With lengths a root per pair and slot,
+ * and the rotated dims expanded once. */
 #include "kernels/omp/attention_turn.h"
 
 enum {
@@ -89,7 +93,8 @@ WEIR_NOINLINE void expand_group(float *block, const char *part, weir_kv_format p
 #undef KV_FORMAT_STATEMENT
 }
 
-/* Pairs [f, f + n) are (at, at + n) of the group of `first` and of `second`. Their lengths go to tile.expanded [n][32 slots]. */
+/* Pairs [f, f + n) are (at, at + n) of the group of `first` and of `second`. Their lengths go to
+ * tile.expanded [n][32 slots]. */
 typedef struct pair_run {
     int64_t first, second, n, step;
 } pair_run;
@@ -200,7 +205,7 @@ WEIR_INLINE void run_units(products_memory *team, const products_call *call, int
 }
 #pragma omp end declare target
 
-/* ---- the row --------------------------------------------------------------------------------------------------------------- */
+/* ---- the row --------------------------------------------------------------------------------- */
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_key_products_args *const args = op_args;
@@ -257,7 +262,8 @@ static weir_status WEIR_K(key_products)(const weir_kernel_context *context, cons
     return WEIR_OK;
 }
 
-/* Tolerance: sums of products as attention's scores, relative to the vector's and the key's lengths. */
+/* Tolerance: sums of products as attention's scores, relative to the vector's and the key's
+ * lengths. */
 extern const weir_kernel WEIR_K_ROW(key_products);
 const weir_kernel        WEIR_K_ROW(key_products) = {
            .op = WEIR_OP_KEY_PRODUCTS,

@@ -1,21 +1,25 @@
 /* kernels/omp/kv_compact.c - kept rows to the front of their pages, in place.
  *
- * A unit is (segment, KV head, COLUMNS columns of its pages); a column is one element of every row: a dim or a word of K, V's whole row (on devices its
- * words), a scale. Kept rows that follow each other are moved together as far as both of their places lie in one tile: there a column's elements are
- * next to each other. Pieces come in ascending order, and one thread moves all pieces of a column: a row goes to a place that no later row comes
- * from, so nothing waits and nothing is copied twice. Cost: bound by memory; each tile is read and written once. */
+ * A unit is (segment, KV head, COLUMNS columns of its pages); a column is one element of every row:
+ * a dim or a word of K, V's whole row (on devices its words), a scale. Kept rows that follow each
+ * other are moved together as far as both of their places lie in one tile: there a column's
+ * elements are next to each other. Pieces come in ascending order, and one thread moves all pieces
+ * of a column: a row goes to a place that no later row comes from, so nothing waits and nothing is
+ * copied twice. Cost: bound by memory; each tile is read and written once. */
 #include "kernels/omp/lanes.h"
 
 enum { COLUMNS = LANE_WIDTH == 1 ? 8 : 64 };
 
 #pragma omp declare target
-/* Where a column lies in a page: in tile 0 and row 0 of the tile, how far the next tile and the next row are, and the size of its elements. */
+/* Where a column lies in a page: in tile 0 and row 0 of the tile, how far the next tile and the
+ * next row are, and the size of its elements. */
 typedef struct column {
     int64_t first, tile_step, row_step;
     int     size;
 } column;
 
-/* Columns of one side: codes, then scales. V's rows are moved by words of 4 bytes, and its scales by 2. */
+/* Columns of one side: codes, then scales. V's rows are moved by words of 4 bytes, and its scales
+ * by 2. */
 typedef struct side_columns {
     int64_t n_codes, n_scales;
     column  codes, scales; /* the first of each; the next is next_* bytes further */

@@ -1,9 +1,12 @@
-/* kernels/omp/kv_encode.h - rows and closed pages to codes: the arithmetic of kernels/ref/kv_codec.h, to the bit, on every target.
+/* kernels/omp/kv_encode.h - rows and closed pages to codes: the arithmetic of
+ * kernels/ref/kv_codec.h, to the bit, on every target.
  *
- * Kernels are compiled with fused multiply-adds where the target has them, so no sum here has a product of its own that could be fused with
- * another rounding: products feed products, comparisons and conversions; sums of squares are exact products in f64; the maximum with -8 in
- * q4_0's code stands between its product and its sum. A group of 32 dims is one thread's: no reduction over threads, no barrier. What belongs to a
- * whole row (fp8's amax, turbo's norm) is computed by every thread for itself. */
+ * Kernels are compiled with fused multiply-adds where the target has them, so no sum here has a
+ * product of its own that could be fused with another rounding: products feed products, comparisons
+ * and conversions; sums of squares are exact products in f64; the maximum with -8 in q4_0's code
+ * stands between its product and its sum. A group of 32 dims is one thread's: no reduction over
+ * threads, no barrier. What belongs to a whole row (fp8's amax, turbo's norm) is computed by every
+ * thread for itself. */
 #pragma once
 #include "kernels/omp/kv_tile.h"
 
@@ -16,7 +19,7 @@ typedef struct kv_scale {
 
 WEIR_INLINE float kv_magnitude(float x) { return x < 0.0f ? -x : x; }
 
-/* ---- one value -------------------------------------------------------------------------------------------------------- */
+/* ---- one value ------------------------------------------------------------------------------- */
 WEIR_INLINE uint32_t kv_turbo_code(const int bits, float y)
 {
     static const float book[3][8] = { { WEIR_KV_BOOK2 }, { WEIR_KV_BOOK3 }, { WEIR_KV_BOOK4 } };
@@ -64,7 +67,7 @@ WEIR_INLINE uint32_t kv_code(const weir_kv_format format, float x, kv_scale scal
     return 0;
 }
 
-/* ---- scales ----------------------------------------------------------------------------------------------------------- */
+/* ---- scales ---------------------------------------------------------------------------------- */
 WEIR_INLINE kv_scale kv_block_scale(const weir_kv_format format, const float *x)
 {
     float largest = 0.0f, signed_largest = 0.0f;
@@ -122,7 +125,7 @@ WEIR_INLINE void kv_store_half(char *at, float value)
     *(uint16_t *)at = weir_f16_from_f32(value);
 }
 
-/* ---- packing ------------------------------------------------------------------------------------------------------------ */
+/* ---- packing --------------------------------------------------------------------------------- */
 /* Codes of n <= 32 dims from `first` on to the words of one token of a K tile. */
 WEIR_INLINE void kv_pack_k(char *tile_codes, const uint32_t *codes, const int bits, int64_t dim,
                            int64_t first, int64_t n, int64_t t)
@@ -159,7 +162,7 @@ WEIR_INLINE void kv_pack_v(char *block, const uint32_t *codes, const int bits, i
     for (int w = 0; w < bits; w++) ((uint32_t *)block)[w] = words[w];
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 /* A page part to write to. */
 typedef struct kv_target {
     char          *coded, *open;
@@ -274,7 +277,7 @@ WEIR_INLINE void kv_write_row(const kv_target *to, const weir_kv_format format, 
     }
 }
 
-/* ---- closing -------------------------------------------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------------------- */
 WEIR_INLINE void kv_store_affine(const kv_target *to, int64_t unit, int64_t index, kv_scale scale)
 {
     kv_store_half(to->coded + to->layout.scales + unit * to->layout.scales_step + index * 2,

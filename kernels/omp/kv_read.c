@@ -1,13 +1,16 @@
-/* kernels/omp/kv_read.c - rows of pages as f32: the values that attention multiplies, turbo's turned back.
+/* kernels/omp/kv_read.c - rows of pages as f32: the values that attention multiplies, turbo's
+ * turned back.
  *
- * A unit is (segment, tile of 32 positions, KV head). 32 dims at a time are expanded into team memory and copied to the rows that are asked for;
- * rows of turbo are turned where they lie. Reads the coded bytes, writes 4 bytes per element. */
+ * A unit is (segment, tile of 32 positions, KV head). 32 dims at a time are expanded into team
+ * memory and copied to the rows that are asked for; rows of turbo are turned where they lie. Reads
+ * the coded bytes, writes 4 bytes per element. */
 #include "kernels/omp/kv_tile.h"
 
 enum { TILE = WEIR_TILE_TOKENS };
 
 #pragma omp declare target
-/* One side of a tile: rows of tokens [begin, end) of the tile that starts at `token` of the page. */
+/* One side of a tile: rows of tokens [begin, end) of the tile that starts at `token` of the
+ * page. */
 typedef struct tile_rows {
     const char  *part;
     float       *rows; /* of token `begin` */

@@ -1,12 +1,14 @@
-/* kernels/omp/kv_tile.h - coded KV rows (kernels/abi/kv_format.h) to f32, a tile of 32 tokens by 32 dims at a time: what fits beside the queries in
- * L1 or in a team's shared memory.
+/* kernels/omp/kv_tile.h - coded KV rows (kernels/abi/kv_format.h) to f32, a tile of 32 tokens by 32
+ * dims at a time: what fits beside the queries in L1 or in a team's shared memory.
  *
- *   K   out [32 dims][32 tokens], the token innermost: what score_tile of attention_tile.h multiplies
- *   V   out [32 dims] of a token
- * Turbo's rows come out rotated, H D x: attention multiplies them with kv_hadamard(D q), and turns its sum of V back by kv_hadamard and then D.
- * Every value is what kernels/ref/kv_codec.c decodes, to the bit: codes times scales are exact products (8 + 11 bits), but for fp8 and turbo, which
- * round once, with no sum behind it that could be fused. Cost per value and lane: a shift, a mask, a conversion, a product; a word is loaded
- * once for its 4 to 16 dims. Formats are constants of the inlined code: callers switch with KV_FORMAT_SWITCH outside their loops. */
+ *   K   out [32 dims][32 tokens], the token innermost: what score_tile of attention_tile.h
+ * multiplies V   out [32 dims] of a token Turbo's rows come out rotated, H D x: attention
+ * multiplies them with kv_hadamard(D q), and turns its sum of V back by kv_hadamard and then D.
+ * Every value is what kernels/ref/kv_codec.c decodes, to the bit: codes times scales are exact
+ * products (8 + 11 bits), but for fp8 and turbo, which round once, with no sum behind it that could
+ * be fused. Cost per value and lane: a shift, a mask, a conversion, a product; a word is loaded
+ * once for its 4 to 16 dims. Formats are constants of the inlined code: callers switch with
+ * KV_FORMAT_SWITCH outside their loops. */
 #pragma once
 #include "kernels/omp/lanes.h"
 
@@ -34,7 +36,7 @@ enum {
 
 #pragma omp declare target
 
-/* ---- codes to values ------------------------------------------------------------------------------------------------ */
+/* ---- codes to values ------------------------------------------------------------------------- */
 /* Of codes as the encoder writes them: fp8's NaN and infinities are not among them. */
 WEIR_INLINE lane_float kv_float8(const weir_kv_format format, lane_uint code)
 {
@@ -85,8 +87,9 @@ WEIR_INLINE lane_float kv_load_plain(const weir_kv_format format, const char *va
     return lane_load_bf16((const uint16_t *)values + index);
 }
 
-/* ---- K ---------------------------------------------------------------------------------------------------------------- */
-/* Scale of a lane's tokens for the 32 dims from `first` on; one for all where scales belong to dims. */
+/* ---- K --------------------------------------------------------------------------------------- */
+/* Scale of a lane's tokens for the 32 dims from `first` on; one for all where scales belong to
+ * dims. */
 WEIR_INLINE lane_float kv_k_scale(const weir_kv_format format, const char *scales, int64_t first,
                                   int64_t token)
 {
@@ -99,8 +102,8 @@ WEIR_INLINE lane_float kv_k_scale(const weir_kv_format format, const char *scale
     return (lane_float)1.0f;
 }
 
-/* Dims [first, first + 32) of tile `tile` (0 or 1) of a K part, first a multiple of 32; dims past the last are left alone. Threads share the
- * tile: a barrier stands before others read it. */
+/* Dims [first, first + 32) of tile `tile` (0 or 1) of a K part, first a multiple of 32; dims past
+ * the last are left alone. Threads share the tile: a barrier stands before others read it. */
 WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_kv_format format,
                              int64_t dim, int64_t tile, int64_t first, int tid)
 {
@@ -149,7 +152,7 @@ WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_k
     }
 }
 
-/* ---- V ---------------------------------------------------------------------------------------------------------------- */
+/* ---- V --------------------------------------------------------------------------------------- */
 /* Codes of a lane's dims i, i + 1, ... of the block of 32 at `block`. */
 WEIR_INLINE lane_uint kv_v_codes(const int bits, const char *block, int i)
 {
@@ -194,8 +197,9 @@ WEIR_INLINE lane_float kv_v_lanes(const weir_kv_format format, const weir_kv_lay
     return kv_value(format, code, (lane_float)scale, (lane_float)min);
 }
 
-/* Dims [first, first + 32) of a token of a V part, by the threads of one group of 32. The last vector of a row that does not fill it is read from a
- * copy: in place it would reach past the page. Dims past the last are left alone. */
+/* Dims [first, first + 32) of a token of a V part, by the threads of one group of 32. The last
+ * vector of a row that does not fill it is read from a copy: in place it would reach past the page.
+ * Dims past the last are left alone. */
 WEIR_INLINE void kv_expand_v(float *restrict out, const void *part, const weir_kv_format format,
                              int64_t dim, int64_t token, int64_t first, int tid)
 {
@@ -238,8 +242,9 @@ WEIR_INLINE void kv_expand_v(float *restrict out, const void *part, const weir_k
     }
 }
 
-/* ---- the rotation ------------------------------------------------------------------------------------------------------- */
-/* Every column of rows [dim][columns] = H column, in place, by all threads; a barrier stood after it was written, one stands at the end. */
+/* ---- the rotation ---------------------------------------------------------------------------- */
+/* Every column of rows [dim][columns] = H column, in place, by all threads; a barrier stood after
+ * it was written, one stands at the end. */
 WEIR_INLINE void kv_hadamard(float *rows, int64_t dim, int64_t columns, int tid)
 {
     const float   scale = weir_kv_orthonormal(dim);

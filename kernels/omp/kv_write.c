@@ -1,8 +1,10 @@
-/* kernels/omp/kv_write.c - new K and V rows into their pages, in the formats of kernels/abi/kv_format.h.
+/* kernels/omp/kv_write.c - new K and V rows into their pages, in the formats of
+ * kernels/abi/kv_format.h.
  *
- * A unit is (segment, page, KV head): the team that writes the row of token 63 has written, or finds written by earlier calls, all other rows
- * of the page, and can close it. K is transposed on the way: an element or a word of each of several lines of 64 bytes per token.
- * Reads 4 bytes per element and writes what attention will read. */
+ * A unit is (segment, page, KV head): the team that writes the row of token 63 has written, or
+ * finds written by earlier calls, all other rows of the page, and can close it. K is transposed on
+ * the way: an element or a word of each of several lines of 64 bytes per token. Reads 4 bytes per
+ * element and writes what attention will read. */
 #include "kernels/omp/kv_encode.h"
 
 #pragma omp declare target

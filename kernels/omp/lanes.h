@@ -1,16 +1,16 @@
-/* kernels/omp/lanes.h - the only text that differs between targets: how the lanes of a kernel are spread over threads and registers.
+/* kernels/omp/lanes.h - the only text that differs between targets: how the lanes of a kernel are
+ * spread over threads and registers.
  *
- *   host             1 thread per team, its lanes are SIMD registers     -> LANES is `omp simd`, barriers vanish
- *   nvptx            128 threads per team, one lane each                 -> LANES is empty, barriers are real
- *   emulated device  WEIR_EMULATE_LANES threads on the CPU, one lane each: the device's control flow under a debugger or TSan
+ *   host             1 thread per team, its lanes are SIMD registers     -> LANES is `omp simd`,
+ * barriers vanish nvptx            128 threads per team, one lane each                 -> LANES is
+ * empty, barriers are real emulated device  WEIR_EMULATE_LANES threads on the CPU, one lane each:
+ * the device's control flow under a debugger or TSan
  *
- * Every file of kernels/omp is compiled once per target with -DWEIR_ISA=v2|v3|v4|emulated|nvptx and exports one row, WEIR_K_ROW(file name).
- * A region has the shape
- *     TEAMS(n_units, the pointers that the region uses)
- *     {   team-shared arrays
- *         TEAM_LANES
- *         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) unit(u, lane_thread());   }
- * so a team forks once, units are dealt round robin, and what a unit computes never depends on how many teams there are. */
+ * Every file of kernels/omp is compiled once per target with -DWEIR_ISA=v2|v3|v4|emulated|nvptx and
+ * exports one row, WEIR_K_ROW(file name). A region has the shape TEAMS(n_units, the pointers that
+ * the region uses) {   team-shared arrays TEAM_LANES for (int64_t u = lane_first_unit(); u <
+ * n_units; u += lane_unit_step()) unit(u, lane_thread());   } so a team forks once, units are dealt
+ * round robin, and what a unit computes never depends on how many teams there are. */
 #pragma once
 #include <assert.h>
 #include <float.h>
@@ -23,7 +23,7 @@
 #include <immintrin.h>
 #endif
 
-/* ---- names ------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 #define WEIR_PASTE3_(a, b, c) a##b##_##c
 #define WEIR_PASTE3(a, b, c) WEIR_PASTE3_(a, b, c)
 #define WEIR_TEXT_(a) #a
@@ -31,7 +31,7 @@
 #define WEIR_K(op)                                                                                 \
     WEIR_PASTE3(weir_k_omp_, op, WEIR_ISA) /* weir_k_omp_rmsnorm_v4: the run function        */
 #define WEIR_K_ROW(op)                                                                             \
-    WEIR_PASTE3(weir_kernel_omp_, op, WEIR_ISA) /* weir_kernel_omp_rmsnorm_v4: its row            */
+    WEIR_PASTE3(weir_kernel_omp_, op, WEIR_ISA) /* weir_kernel_omp_rmsnorm_v4: its row */
 #define WEIR_K_NAME(text)                                                                          \
     "omp." text "." WEIR_TEXT(WEIR_ISA) /* "omp.rmsnorm.v4"                               */
 
@@ -40,7 +40,7 @@
 #define WEIR_NOINLINE static __attribute__((noinline))
 #define UNROLL WEIR_PRAGMA(unroll)
 
-/* ---- threads and loops --------------------------------------------------------------------------------------- */
+/* ---- threads and loops ----------------------------------------------------------------------- */
 #if defined(__NVPTX__)
 enum { LANE_THREADS = 128 };
 #elif defined(WEIR_EMULATE_LANES)
@@ -49,8 +49,9 @@ enum { LANE_THREADS = WEIR_EMULATE_LANES };
 enum { LANE_THREADS = 1 };
 #endif
 
-/* LANES stands before a loop whose iterations are independent; LANES_SUM adds into x. UNROLL_DEVICE unrolls where an array must live
- * in registers of many threads, and leaves the loop alone where it lives in L1. */
+/* LANES stands before a loop whose iterations are independent; LANES_SUM adds into x. UNROLL_DEVICE
+ * unrolls where an array must live in registers of many threads, and leaves the loop alone where it
+ * lives in L1. */
 #if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
 #define LANES
 #define LANES_SUM(x)
@@ -65,8 +66,9 @@ enum { LANE_THREADS = 1 };
 #define PREFETCH(p) __builtin_prefetch((p), 0, 3)
 #endif
 
-/* ---- launch shape -------------------------------------------------------------------------------------------- */
-/* The host pass of a GPU build must ask for the device's shape, so these are functions, not constants. */
+/* ---- launch shape ---------------------------------------------------------------------------- */
+/* The host pass of a GPU build must ask for the device's shape, so these are functions, not
+ * constants. */
 #if defined(WEIR_EMULATE_LANES)
 enum {
     DEVICE_LANE_THREADS = WEIR_EMULATE_LANES,
@@ -76,7 +78,8 @@ enum {
 enum { DEVICE_LANE_THREADS = 128, DEVICE_TEAMS_MAX = 65535 };
 #endif
 
-/* The builds that have a device to ask for. Elsewhere the question would cost a failing dlsym in libomp: 0.4 us and three allocations. */
+/* The builds that have a device to ask for. Elsewhere the question would cost a failing dlsym in
+ * libomp: 0.4 us and three allocations. */
 #define WEIR_HAS_DEVICE_nvptx 1
 #define WEIR_HAS_DEVICE_offload 1
 
@@ -102,10 +105,11 @@ static inline int lane_threads(const weir_kernel_context *context)
     return lane_on_device(context) ? DEVICE_LANE_THREADS : LANE_THREADS;
 }
 
-/* TEAMS stands before the block of a region, in a function that has the kernel's `context`; TEAM_LANES before what every lane of a team runs.
- * On the host both would cost: libomp builds a league anew for every `teams` (1.6 us and six allocations, 0.8 us and none for `parallel`),
- * and a region of one lane inside costs as much again. Threads without a unit idle: a team of another size would be built anew, a team of
- * one allocates. */
+/* TEAMS stands before the block of a region, in a function that has the kernel's `context`;
+ * TEAM_LANES before what every lane of a team runs. On the host both would cost: libomp builds a
+ * league anew for every `teams` (1.6 us and six allocations, 0.8 us and none for `parallel`), and a
+ * region of one lane inside costs as much again. Threads without a unit idle: a team of another
+ * size would be built anew, a team of one allocates. */
 #pragma omp declare target
 #if defined(WEIR_EMULATE_LANES) || WEIR_PASTE3(WEIR_HAS_, DEVICE, WEIR_ISA)
 #define TEAMS(n_units, ...)                                                                        \
@@ -127,8 +131,9 @@ WEIR_INLINE int64_t lane_unit_step(void) { return omp_get_num_threads(); }
 #endif
 #pragma omp end declare target
 
-/* ---- vectors: LANE_WIDTH values that one thread holds in one register -------------------------------------------- */
-/* LANE_ROWS rows of LANE_VECTORS vectors are the accumulators of a register-blocked product: they fill the register file. */
+/* ---- vectors: LANE_WIDTH values that one thread holds in one register ------------------------ */
+/* LANE_ROWS rows of LANE_VECTORS vectors are the accumulators of a register-blocked product: they
+ * fill the register file. */
 #if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
 enum { LANE_WIDTH = 1, LANE_ROWS = 4, LANE_VECTORS = 1 };
 #elif defined(__AVX512F__)
@@ -200,7 +205,8 @@ WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
     return __builtin_convertvector(x, lane_float);
 }
 #else
-/* Without F16C: move exponent and mantissa into place, rebias by a product (exact, subnormals too), restore infinities and NaN. */
+/* Without F16C: move exponent and mantissa into place, rebias by a product (exact, subnormals too),
+ * restore infinities and NaN. */
 WEIR_INLINE lane_float lane_load_half(const _Float16 *p)
 {
     typedef uint16_t lane_bits __attribute__((ext_vector_type(LANE_WIDTH)));
@@ -243,7 +249,7 @@ WEIR_INLINE float lane_sum_of(lane_float x)
 }
 #endif
 
-/* ---- codes: 32-bit words, bytes and halves to lanes ------------------------------------------------------------- */
+/* ---- codes: 32-bit words, bytes and halves to lanes ------------------------------------------ */
 #if defined(__NVPTX__) || defined(WEIR_EMULATE_LANES)
 typedef uint32_t       lane_uint;
 WEIR_INLINE lane_uint  lane_load_words(const uint32_t *p) { return *p; }
@@ -284,7 +290,8 @@ WEIR_INLINE lane_float lane_load_bf16(const uint16_t *p)
     return lane_from_bits(__builtin_convertvector(x, lane_uint) << 16);
 }
 WEIR_INLINE lane_float lane_from_int(lane_int x) { return __builtin_convertvector(x, lane_float); }
-/* table[index & 15]; the table has 16 entries. A permutation of registers where there is one: gathers cost a load per lane. */
+/* table[index & 15]; the table has 16 entries. A permutation of registers where there is one:
+ * gathers cost a load per lane. */
 #if defined(__AVX512F__)
 WEIR_INLINE lane_float lane_lookup(const float *table, lane_uint index)
 {
@@ -326,7 +333,8 @@ _Pragma("clang diagnostic push")
 }
 _Pragma("clang diagnostic pop")
 
-/* a * b + c, one rounding where the target has it. Written out where bits must not depend on which product the compiler fuses. */
+/* a * b + c, one rounding where the target has it. Written out where bits must not depend on which
+ * product the compiler fuses. */
 #if defined(__FMA__) || defined(__NVPTX__)
     WEIR_INLINE lane_float lane_fma(lane_float a, lane_float b, lane_float c)
 {
@@ -341,7 +349,8 @@ _Pragma("clang diagnostic pop")
 WEIR_INLINE lane_float lane_sqrt(lane_float x) { return __builtin_elementwise_sqrt(x); }
 WEIR_INLINE lane_float lane_max(lane_float a, lane_float b) { return lane_select(a > b, a, b); }
 
-/* 2^x with relative error 1e-7, 0 below 2^-125; x <= 127. No conversion that could trap: any bits in, some bits out. */
+/* 2^x with relative error 1e-7, 0 below 2^-125; x <= 127. No conversion that could trap: any bits
+ * in, some bits out. */
 WEIR_INLINE lane_float lane_exp2(lane_float x)
 {
     const float to_integer =
@@ -362,7 +371,7 @@ WEIR_INLINE lane_float lane_exp2(lane_float x)
     return lane_select(x < -125.0f, (lane_float)0.0f, y.f);
 }
 
-/* ---- scalar functions that `omp simd` loops can vectorise ------------------------------------------------------ */
+/* ---- scalar functions that `omp simd` loops can vectorise ------------------------------------ */
 WEIR_INLINE float lane_exp(float x)
 {
     const float to_integer = 0x1.8p23f, log2e = 1.44269504f, ln2_high = 0.693359375f,
@@ -399,8 +408,8 @@ WEIR_INLINE float lane_log(float x)
 }
 WEIR_INLINE float lane_sigmoid(float x) { return 1.0f / (1.0f + lane_exp(-x)); }
 WEIR_INLINE float lane_silu(float x) { return x / (1.0f + lane_exp(-x)); }
-/* Of any angle up to 1e9, to 1e-7: f32 range reduction would be useless from some thousand on, so the multiple of pi/2 is taken off in double; then
- * polynomials on [-pi/4, pi/4]. */
+/* Of any angle up to 1e9, to 1e-7: f32 range reduction would be useless from some thousand on, so
+ * the multiple of pi/2 is taken off in double; then polynomials on [-pi/4, pi/4]. */
 WEIR_INLINE void lane_sine_cosine(float angle, float *sine, float *cosine)
 {
     const double two_over_pi = 0x1.45f306dc9c883p-1, half_pi_high = 0x1.921fb54442d18p0,

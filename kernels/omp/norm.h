@@ -5,8 +5,9 @@
 #include <math.h>
 
 #pragma omp declare target
-/* 1 / sqrt(mean of squares + eps) of `dim` elements whose squares the team has summed in parts, this thread's in `sum`. The parts are added in the order of
- * threads; partial [LANE_THREADS] is the team's until its next barrier. */
+/* 1 / sqrt(mean of squares + eps) of `dim` elements whose squares the team has summed in parts,
+ * this thread's in `sum`. The parts are added in the order of threads; partial [LANE_THREADS] is
+ * the team's until its next barrier. */
 WEIR_INLINE float norm_factor(float sum, int64_t dim, float eps, float *partial, int tid)
 {
     partial[tid] = sum;

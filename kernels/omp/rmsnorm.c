@@ -1,11 +1,14 @@
-/* kernels/omp/rmsnorm.c - root-mean-square norm over rows (Zhang & Sennrich 2019), with the residual addition in the same pass.
+/* kernels/omp/rmsnorm.c - root-mean-square norm over rows (Zhang & Sennrich 2019), with the
+ * residual addition in the same pass.
  *
- * Moves 8 * dim bytes per row and group (16 with the addition), 3 flops per element: bound by memory once the rows fill the machine.
- * One team per (row, group) and a fixed order of summation. */
+ * Moves 8 * dim bytes per row and group (16 with the addition), 3 flops per element: bound by
+ * memory once the rows fill the machine. One team per (row, group) and a fixed order of
+ * summation. */
 #include "kernels/omp/norm.h"
 
 #pragma omp declare target
-/* One group by one team; thread `tid` owns elements tid, tid + LANE_THREADS, ...; partial [LANE_THREADS] is shared by the team. */
+/* One group by one team; thread `tid` owns elements tid, tid + LANE_THREADS, ...; partial
+ * [LANE_THREADS] is shared by the team. */
 WEIR_INLINE void norm_group(float *dst, float *src, const float *add, const float *weight,
                             int64_t dim, float eps, float *partial, int tid)
 {
@@ -55,7 +58,8 @@ static weir_status WEIR_K(rmsnorm)(const weir_kernel_context *context, const voi
     return WEIR_OK;
 }
 
-/* Tolerance: a sum of squares has relative error of some 1e-7 in any order, the root halves it, three roundings follow. */
+/* Tolerance: a sum of squares has relative error of some 1e-7 in any order, the root halves it,
+ * three roundings follow. */
 extern const weir_kernel WEIR_K_ROW(rmsnorm);
 const weir_kernel        WEIR_K_ROW(rmsnorm) = {
            .op = WEIR_OP_RMSNORM,

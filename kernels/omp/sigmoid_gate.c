@@ -1,4 +1,5 @@
-/* kernels/omp/sigmoid_gate.c - x times the sigmoid of its gate: the output gate of gated attention. Moves 12 bytes per element. */
+/* kernels/omp/sigmoid_gate.c - x times the sigmoid of its gate: the output gate of gated attention.
+ * Moves 12 bytes per element. */
 #include "kernels/omp/lanes.h"
 
 #pragma omp declare target
@@ -31,7 +32,8 @@ static weir_status WEIR_K(sigmoid_gate)(const weir_kernel_context *context, cons
     return WEIR_OK;
 }
 
-/* Tolerance: the exponential is good to 2e-7, three roundings follow; below -87 the sigmoid stays at 1e-38. */
+/* Tolerance: the exponential is good to 2e-7, three roundings follow; below -87 the sigmoid stays
+ * at 1e-38. */
 extern const weir_kernel WEIR_K_ROW(sigmoid_gate);
 const weir_kernel        WEIR_K_ROW(sigmoid_gate) = {
            .op = WEIR_OP_SIGMOID_GATE,

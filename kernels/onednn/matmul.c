@@ -1,8 +1,11 @@
-/* kernels/onednn/matmul.c - the product on dense weights: bf16 weights with activations rounded to bf16, or all in f32.
+/* kernels/onednn/matmul.c - the product on dense weights: bf16 weights with activations rounded to
+ * bf16, or all in f32.
  *
- * oneDNN multiplies; this file rounds the activations once for all outputs and adds bias and previous contents. A contiguous destination
- * is written directly, any other through scratch: oneDNN's fast kernels take no row stride. That a row has the same bits in every batch
- * is an observation of oneDNN 2.6 with packed weights, which a test repeats; what is added here keeps it. */
+ * oneDNN multiplies; this file rounds the activations once for all outputs and adds bias and
+ * previous contents. A contiguous destination is written directly, any other through scratch:
+ * oneDNN's fast kernels take no row stride. That a row has the same bits in every batch is an
+ * observation of oneDNN 2.6 with packed weights, which a test repeats; what is added here keeps
+ * it. */
 #include "kernels/abi/convert.h"
 #include "kernels/abi/share.h"
 #include "kernels/onednn/kernels.h"
@@ -168,7 +171,8 @@ static weir_status run(const weir_kernel_context *context, const void *op_args)
     return WEIR_OK;
 }
 
-/* The reference does not round activations: bf16 has 8 bits, so a product of unit rows is off by 2^-9 of its norm. */
+/* The reference does not round activations: bf16 has 8 bits, so a product of unit rows is off by
+ * 2^-9 of its norm. */
 const weir_kernel weir_kernel_onednn_matmul_bf16 = {
     WEIR_OP_MATMUL,
     WEIR_BACKEND_ONEDNN,

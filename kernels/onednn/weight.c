@@ -48,7 +48,8 @@ static bool describe(dnnl_memory_desc_t *desc, weir_dtype dtype, int64_t n_out, 
            dnnl_success;
 }
 
-/* The descriptors of a product with n_rows rows; false when oneDNN has none. The scratchpad is the caller's. */
+/* The descriptors of a product with n_rows rows; false when oneDNN has none. The scratchpad is the
+ * caller's. */
 static bool make_primitive_desc(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                                 const dnnl_memory_desc_t *weights, dnnl_data_type_t type,
                                 int64_t n_rows)
@@ -80,8 +81,9 @@ static const char *implementation_of(const_dnnl_primitive_desc_t desc)
                : "";
 }
 
-/* AMX kernels are left out: oneDNN 2.6 cuts their sums by the number of rows, and a row would have other bits alone than in company.
- * Must come before every other call. A limit from the environment stands. */
+/* AMX kernels are left out: oneDNN 2.6 cuts their sums by the number of rows, and a row would have
+ * other bits alone than in company. Must come before every other call. A limit from the environment
+ * stands. */
 static void limit_isa(void)
 {
     static atomic_flag once = ATOMIC_FLAG_INIT;
@@ -89,7 +91,7 @@ static void limit_isa(void)
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
 }
 
-/* ---- plan ---------------------------------------------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------------ */
 static bool is_packed(dnnl_engine_t engine, const dnnl_memory_desc_t *weights, weir_dtype dtype,
                       int64_t n_rows)
 {
@@ -124,7 +126,8 @@ weir_status weir_onednn_plan(size_t *bytes, weir_dtype dtype, int64_t n_out, int
     return has_packed_kernel(dtype, n_out, n_in) ? WEIR_OK : WEIR_EUNSUPPORTED;
 }
 
-/* Columns [first, first + n) of up to 64 rows into blocks; rows [64][CHUNK] hold them, zero where there is no weight. */
+/* Columns [first, first + n) of up to 64 rows into blocks; rows [64][CHUNK] hold them, zero where
+ * there is no weight. */
 static void put_blocks_f32(float *panel, const float *rows, int64_t first, int64_t n)
 {
     for (int64_t k = 0; k < n; k++) {
@@ -172,7 +175,7 @@ weir_status weir_onednn_pack_panel(void *dst, weir_dtype packed, const void *src
     return WEIR_OK;
 }
 
-/* ---- primitives ------------------------------------------------------------------------------------------------ */
+/* ---- primitives ------------------------------------------------------------------------------ */
 static void drop_entry(entry *e)
 {
     if (e->primitive) (void)dnnl_primitive_destroy(e->primitive);

@@ -1,7 +1,9 @@
-/* kernels/ref/attention.c - causal softmax attention over pages, a query row at a time, a split of 1024 positions at a time.
+/* kernels/ref/attention.c - causal softmax attention over pages, a query row at a time, a split of
+ * 1024 positions at a time.
  *
- * Rows of K and V are what the codecs decode, turbo's turned back. Within a split all is f64; between splits maximum, sum and value are f32, so that a
- * text attended in pieces is the text attended at once. Rounding the state once per split costs some 1e-7 of the output. */
+ * Rows of K and V are what the codecs decode, turbo's turned back. Within a split all is f64;
+ * between splits maximum, sum and value are f32, so that a text attended in pieces is the text
+ * attended at once. Rounding the state once per split costs some 1e-7 of the output. */
 #include <float.h>
 #include <math.h>
 

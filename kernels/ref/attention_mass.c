@@ -1,4 +1,5 @@
-/* kernels/ref/attention_mass.c - what queries gave to each slot: a slot and a query head at a time, over rows in ascending order. */
+/* kernels/ref/attention_mass.c - what queries gave to each slot: a slot and a query head at a time,
+ * over rows in ascending order. */
 #include <math.h>
 
 #include "kernels/ref/kv_codec.h"

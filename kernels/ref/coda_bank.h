@@ -1,4 +1,5 @@
-/* kernels/ref/coda_bank.h - what the parts of the bank update share: the candidates of one write, and memory to judge them in. */
+/* kernels/ref/coda_bank.h - what the parts of the bank update share: the candidates of one write,
+ * and memory to judge them in. */
 #pragma once
 #include "kernels/abi/coda_choice.h"
 #include "kernels/ref/row.h"

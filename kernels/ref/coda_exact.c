@@ -1,5 +1,6 @@
-/* kernels/ref/coda_exact.c - the exact bank of CoDA-GQA-L: rows whose values are unlike those that it has, kept as they came. What was not found for the
- * longest time makes room. All scores are against the bank before the write: candidates of a block are not compared with each other. */
+/* kernels/ref/coda_exact.c - the exact bank of CoDA-GQA-L: rows whose values are unlike those that
+ * it has, kept as they came. What was not found for the longest time makes room. All scores are
+ * against the bank before the write: candidates of a block are not compared with each other. */
 #include "kernels/ref/coda_bank.h"
 
 typedef struct verdict {
@@ -29,7 +30,8 @@ static verdict judge(const coda_bank *bank, const float *v, float gate, int64_t 
     return out;
 }
 
-/* old + (new - old): what a write leaves, in the published code and here; several writes to one slot add up. */
+/* old + (new - old): what a write leaves, in the published code and here; several writes to one
+ * slot add up. */
 static void blend_in(coda_bank *bank, int64_t i)
 {
     const weir_coda_layer *const layer = bank->layer;
@@ -60,8 +62,9 @@ static void open_slots(coda_bank *bank, int32_t n)
                                     bank->layer->n_exact, head->position, n));
 }
 
-/* ---- one row ---------------------------------------------------------------------------------------------------------- */
-/* The first open slot that is free; without one, the open slot that was not found for the longest time, and *is_full. */
+/* ---- one row --------------------------------------------------------------------------------- */
+/* The first open slot that is free; without one, the open slot that was not found for the longest
+ * time, and *is_full. */
 static int64_t slot_for_new(const coda_bank *bank, bool *is_full)
 {
     int64_t oldest = 0;
@@ -91,8 +94,9 @@ void coda_exact_step(coda_bank *bank)
     if (is.is_novel && is.passes && is_full) open_slots(bank, 1);
 }
 
-/* ---- a block ---------------------------------------------------------------------------------------------------------- */
-/* Free slots first, then by time. Slots that are not open come first in the published package, and last here. */
+/* ---- a block --------------------------------------------------------------------------------- */
+/* Free slots first, then by time. Slots that are not open come first in the published package, and
+ * last here. */
 static int64_t order_slots(coda_bank *bank, int64_t n)
 {
     const weir_coda_layer *const layer = bank->layer;

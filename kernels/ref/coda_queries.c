@@ -1,4 +1,5 @@
-/* kernels/ref/coda_queries.c - signal and noise queries side by side, so that one call of attention answers both. */
+/* kernels/ref/coda_queries.c - signal and noise queries side by side, so that one call of attention
+ * answers both. */
 #include <math.h>
 
 #include "kernels/ref/row.h"

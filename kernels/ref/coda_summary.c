@@ -1,5 +1,6 @@
-/* kernels/ref/coda_summary.c - the summary bank of CoDA-GQA-L: prototypes that rows are blended into, by the low band of their keys, whose phases hardly
- * differ between positions. Unused prototypes take part in routing with what they hold. */
+/* kernels/ref/coda_summary.c - the summary bank of CoDA-GQA-L: prototypes that rows are blended
+ * into, by the low band of their keys, whose phases hardly differ between positions. Unused
+ * prototypes take part in routing with what they hold. */
 #include "kernels/ref/coda_bank.h"
 
 static int64_t route(const coda_bank *bank, const float *k)
@@ -15,7 +16,8 @@ static int64_t route(const coda_bank *bank, const float *k)
     return at;
 }
 
-/* K and V [n_values] into a prototype; `pace` on the rates of the heads, 1 throughout for a new one. */
+/* K and V [n_values] into a prototype; `pace` on the rates of the heads, 1 throughout for a new
+ * one. */
 static void blend(coda_bank *bank, int64_t i, const float *k, const float *v, float pace)
 {
     const weir_coda_layer *const layer = bank->layer;

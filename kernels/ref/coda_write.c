@@ -1,7 +1,8 @@
-/* kernels/ref/coda_write.c - rows into the ring of CoDA-GQA-L; those that leave it to the banks (coda_exact.c, coda_summary.c). */
+/* kernels/ref/coda_write.c - rows into the ring of CoDA-GQA-L; those that leave it to the banks
+ * (coda_exact.c, coda_summary.c). */
 #include "kernels/ref/coda_bank.h"
 
-/* ---- scratch ------------------------------------------------------------------------------------------------------------ */
+/* ---- scratch --------------------------------------------------------------------------------- */
 static int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -74,7 +75,7 @@ static size_t scratch(const void *op_args)
     return lay_out(&bank, NULL, n_rows);
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 typedef struct new_rows {
     const weir_coda_write_args *args;
     int64_t                     first, n;
@@ -106,7 +107,7 @@ static void list_ring(coda_bank *bank)
     }
 }
 
-/* ---- candidates ------------------------------------------------------------------------------------------------------------ */
+/* ---- candidates ------------------------------------------------------------------------------ */
 /* Row i of those that leave: of the ring first, then of the new ones. */
 static void take(coda_bank *bank, const new_rows *in, coda_candidates *to, int64_t i)
 {
@@ -139,7 +140,8 @@ static void choose(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64
         weir_coda_choose(bank->choices, n_leaving, n);
 }
 
-/* The greatest gates. In compat mode the banks share one choice, whose order is not that of the gates. */
+/* The greatest gates. In compat mode the banks share one choice, whose order is not that of the
+ * gates. */
 static void find_candidates(coda_bank *bank, const new_rows *in, int64_t n_leaving)
 {
     const weir_coda_layer *const layer = bank->layer;
@@ -153,7 +155,7 @@ static void find_candidates(coda_bank *bank, const new_rows *in, int64_t n_leavi
     for (int64_t i = 0; i < n_summary; i++) take(bank, in, &bank->summary, bank->choices[i].index);
 }
 
-/* ---- writes ---------------------------------------------------------------------------------------------------------------- */
+/* ---- writes ---------------------------------------------------------------------------------- */
 static void step(coda_bank *bank, const new_rows *in)
 {
     const weir_coda_layer *const layer = bank->layer;
@@ -177,7 +179,8 @@ static void step(coda_bank *bank, const new_rows *in)
     head->position++;
 }
 
-/* The ring becomes the last rows of old and new, the oldest in slot 0. What stays keeps its row in the pages; new rows take those of what left. */
+/* The ring becomes the last rows of old and new, the oldest in slot 0. What stays keeps its row in
+ * the pages; new rows take those of what left. */
 static void refill(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64_t n_kept)
 {
     weir_coda_head *const head = bank->state.head;

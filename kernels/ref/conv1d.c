@@ -1,4 +1,5 @@
-/* kernels/ref/conv1d.c - short causal convolution per channel, then silu; the raw inputs that the next call needs stay in the history. */
+/* kernels/ref/conv1d.c - short causal convolution per channel, then silu; the raw inputs that the
+ * next call needs stay in the history. */
 #include <math.h>
 
 #include "kernels/ref/row.h"

@@ -1,4 +1,5 @@
-/* kernels/ref/dequantise.c - loops over elements or blocks; what a block means is in kernels/abi/dequantise.h. */
+/* kernels/ref/dequantise.c - loops over elements or blocks; what a block means is in
+ * kernels/abi/dequantise.h. */
 #include "kernels/ref/dequantise.h"
 
 #include <string.h>
@@ -81,7 +82,8 @@ weir_status weir_k_ref_dequantise(float *dst, const void *src, weir_dtype dtype,
     return WEIR_EUNSUPPORTED;
 }
 
-/* The largest magnitude as bits, shifted: NaN and infinity have an exponent of all ones. Two operations per vector of values. */
+/* The largest magnitude as bits, shifted: NaN and infinity have an exponent of all ones. Two
+ * operations per vector of values. */
 static uint32_t largest_bits(const float *values, int64_t n)
 {
     uint32_t largest = 0;

@@ -1,4 +1,5 @@
-/* kernels/ref/gated_rmsnorm.c - norm, then gate: the output norm of Gated DeltaNet (Yang et al. 2024). */
+/* kernels/ref/gated_rmsnorm.c - norm, then gate: the output norm of Gated DeltaNet (Yang et al.
+ * 2024). */
 #include <math.h>
 
 #include "kernels/ref/row.h"

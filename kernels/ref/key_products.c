@@ -1,4 +1,5 @@
-/* kernels/ref/key_products.c - vectors times keys and times the lengths of their pairs, a slot at a time. */
+/* kernels/ref/key_products.c - vectors times keys and times the lengths of their pairs, a slot at a
+ * time. */
 #include <math.h>
 
 #include "kernels/ref/kv_codec.h"

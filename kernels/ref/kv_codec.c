@@ -8,7 +8,7 @@
 /* Below this 1 / d is not finite. */
 static const float smallest_step = 0x1p-126f;
 
-/* ---- groups ---------------------------------------------------------------------------------------------------------- */
+/* ---- groups ---------------------------------------------------------------------------------- */
 static uint8_t q8_0_code(float t)
 {
     const float q = roundf(t);
@@ -141,7 +141,7 @@ float weir_kv_value(weir_kv_format format, uint32_t code, float scale, float min
     return 0.0f;
 }
 
-/* ---- places in a part ------------------------------------------------------------------------------------------------ */
+/* ---- places in a part ------------------------------------------------------------------------ */
 /* `n_bits` bits of a code at bit `shift` of the n_bytes wide number at `at`. */
 typedef struct place {
     char *at;
@@ -233,7 +233,7 @@ static float scale_value(place p)
     return p.n_bytes == 4 ? weir_f32_from_bits(get(p)) : weir_f16_to_f32((uint16_t)get(p));
 }
 
-/* ---- rows --------------------------------------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 static void encode_plain(const weir_kv_part *part, int64_t token, const float *x)
 {
     for (int64_t d = 0; d < part->dim; d++)
@@ -276,7 +276,8 @@ static weir_kv_part open_part(const weir_kv_part *part)
     return (weir_kv_part){ WEIR_KV_F16, part->side, part->dim, part->open, NULL };
 }
 
-/* A group of values that share scale and minimum: `n` of them from (token, d) on, along tokens or along dims. */
+/* A group of values that share scale and minimum: `n` of them from (token, d) on, along tokens or
+ * along dims. */
 static void close_group(const weir_kv_part *part, int64_t token, int64_t d, int64_t n,
                         bool along_tokens)
 {

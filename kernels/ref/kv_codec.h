@@ -1,16 +1,18 @@
-/* kernels/ref/kv_codec.h - the codecs of KV rows: what every code means, and rows of page parts (kernels/abi/kv_format.h).
+/* kernels/ref/kv_codec.h - the codecs of KV rows: what every code means, and rows of page parts
+ * (kernels/abi/kv_format.h).
  *
- * The arithmetic is f32 in the order written here (sums of squares: f64), and is the definition: other kernels store the same bytes.
- *   q8_0   d = amax / 127,            q = round(x * (1 / d)), ties away from zero, in +-127; scale f16(d)                x = q * scale
- *   q4_0   d = M / -8, M the signed value of largest magnitude (the first of equals), q = min(15, trunc(x * (1 / d) + 8.5)); scale f16(d)
- *                                                                                                                   x = (q - 8) * scale
- *   fp8    scale = amax / 448 (e4m3) or amax / 57344 (e5m2), code = nearest(x / scale), saturating                       x = value * scale
- *   affine (int8, kivi) scale = f16((max - min) / (2^bits - 1)), min = f16(min), q = round((x - min) / scale), ties to even, in 0 .. 2^bits - 1
- *                                                                                                                   x = q * scale + min
- *   turbo  scale = f16(|x| / sqrt(dim)), y = H D x / scale, code = the centroid whose cell holds y; a boundary is in the upper cell
- *                                                                                                       x = D H (scale * centroid)
- *          H in natural order, H_ij = (-1)^popcount(i & j) / sqrt(dim): stages of sums and differences at distance 1, 2, 4 ..., then one product
- * A scale of 0 (or, before f16, below f32's normal range) gives codes of 0 for the value 0, and rows that decode to 0 or to min. */
+ * The arithmetic is f32 in the order written here (sums of squares: f64), and is the definition:
+ * other kernels store the same bytes. q8_0   d = amax / 127,            q = round(x * (1 / d)),
+ * ties away from zero, in +-127; scale f16(d)                x = q * scale q4_0   d = M / -8, M the
+ * signed value of largest magnitude (the first of equals), q = min(15, trunc(x * (1 / d) + 8.5));
+ * scale f16(d) x = (q - 8) * scale fp8    scale = amax / 448 (e4m3) or amax / 57344 (e5m2), code =
+ * nearest(x / scale), saturating                       x = value * scale affine (int8, kivi) scale
+ * = f16((max - min) / (2^bits - 1)), min = f16(min), q = round((x - min) / scale), ties to even, in
+ * 0 .. 2^bits - 1 x = q * scale + min turbo  scale = f16(|x| / sqrt(dim)), y = H D x / scale, code
+ * = the centroid whose cell holds y; a boundary is in the upper cell x = D H (scale * centroid) H
+ * in natural order, H_ij = (-1)^popcount(i & j) / sqrt(dim): stages of sums and differences at
+ * distance 1, 2, 4 ..., then one product A scale of 0 (or, before f16, below f32's normal range)
+ * gives codes of 0 for the value 0, and rows that decode to 0 or to min. */
 #pragma once
 #include "kernels/abi/kv_format.h"
 
@@ -18,7 +20,7 @@
 extern "C" {
 #endif
 
-/* ---- groups: codes one per byte ------------------------------------------------------------------------------------ */
+/* ---- groups: codes one per byte -------------------------------------------------------------- */
 /* 32 values; q8_0's codes are two's complement. */
 void weir_kv_block_encode(weir_kv_format format, uint8_t *codes, uint16_t *scale, const float *x);
 /* Scale of n values, and their codes for a scale. */
@@ -35,19 +37,18 @@ void weir_kv_hadamard(float *row, int64_t dim);
 /* The value of a code; turbo: in the rotated domain. */
 float weir_kv_value(weir_kv_format format, uint32_t code, float scale, float min);
 
-/* ---- page parts ------------------------------------------------------------------------------------------------------ */
+/* ---- page parts ------------------------------------------------------------------------------ */
 typedef struct weir_kv_part {
     weir_kv_format format;
     weir_kv_side   side;
     int64_t        dim;
-    void *
-        coded; /* weir_kv_part_bytes                                                                          */
-    void *
-        open; /* wide rows: an f16 part, when weir_kv_needs_open                                             */
+    void          *coded; /* weir_kv_part_bytes */
+    void          *open; /* wide rows: an f16 part, when weir_kv_needs_open */
 } weir_kv_part;
 
-/* Rows of tokens [first, first + n), 0 <= first, first + n <= 64. Parts that need it keep the rows open, and are coded when token 63 comes;
- * tokens come in ascending order, in any cut. Memory of a new page is zero. */
+/* Rows of tokens [first, first + n), 0 <= first, first + n <= 64. Parts that need it keep the rows
+ * open, and are coded when token 63 comes; tokens come in ascending order, in any cut. Memory of a
+ * new page is zero. */
 void weir_kv_encode_rows(const weir_kv_part *part, int64_t first, int64_t n, const float *rows,
                          int64_t stride);
 /* Rows as coded. `rotated`: turbo's rows as attention multiplies them, H D x. */

@@ -1,4 +1,5 @@
-/* kernels/ref/kv_compact.c - kept rows to the front of their pages: every element of a row by itself. */
+/* kernels/ref/kv_compact.c - kept rows to the front of their pages: every element of a row by
+ * itself. */
 #include <string.h>
 
 #include "kernels/ref/row.h"

@@ -1,4 +1,5 @@
-/* kernels/ref/kv_write.c - new K and V rows into their pages (kernels/abi/kv_format.h), by the codecs of kv_codec.h. */
+/* kernels/ref/kv_write.c - new K and V rows into their pages (kernels/abi/kv_format.h), by the
+ * codecs of kv_codec.h. */
 #include "kernels/ref/kv_codec.h"
 #include "kernels/ref/row.h"
 

@@ -1,4 +1,5 @@
-/* kernels/ref/rmsnorm.c - root-mean-square norm (Zhang & Sennrich 2019), after an optional residual addition. */
+/* kernels/ref/rmsnorm.c - root-mean-square norm (Zhang & Sennrich 2019), after an optional residual
+ * addition. */
 #include <math.h>
 
 #include "kernels/ref/row.h"

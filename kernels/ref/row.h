@@ -1,6 +1,7 @@
 /* kernels/ref/row.h - the row of a reference kernel: accepts all, exact by definition.
  *
- * The files beside this one are the specification of each op: the obvious loops with double accumulators, nothing else. */
+ * The files beside this one are the specification of each op: the obvious loops with double
+ * accumulators, nothing else. */
 #pragma once
 #include "kernels/abi/ops.h"
 

@@ -1,4 +1,5 @@
-/* kernels/ref/sigmoid_gate.c - x times the sigmoid of its gate: the output gate of gated attention. */
+/* kernels/ref/sigmoid_gate.c - x times the sigmoid of its gate: the output gate of gated
+ * attention. */
 #include <math.h>
 
 #include "kernels/ref/row.h"

@@ -1,5 +1,6 @@
-/* kernels/x86/activations.h - one group of 32 activations to int8. One text for all kernels that read WEIR_LAYOUT_TILES, so that all
- * instruction sets (and the reference) get the same codes; compiled into each of them. */
+/* kernels/x86/activations.h - one group of 32 activations to int8. One text for all kernels that
+ * read WEIR_LAYOUT_TILES, so that all instruction sets (and the reference) get the same codes;
+ * compiled into each of them. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -13,8 +14,9 @@ typedef struct weir_activation_group {
     int32_t sums[2]; /* of codes 0..15 and 16..31 */
 } weir_activation_group;
 
-/* scale = amax / 127, code = round to nearest even of x * (127 / amax). amax below 2^-100 gives zeros (127 / amax must not overflow);
- * a group with an infinity or NaN gets a NaN scale and zero codes, so that the row's outputs are NaN. */
+/* scale = amax / 127, code = round to nearest even of x * (127 / amax). amax below 2^-100 gives
+ * zeros (127 / amax must not overflow); a group with an infinity or NaN gets a NaN scale and zero
+ * codes, so that the row's outputs are NaN. */
 LANES_INLINE weir_activation_group weir_activation_quantise(int8_t       codes[WEIR_TILE_GROUP],
                                                             const float *x)
 {

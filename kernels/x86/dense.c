@@ -1,4 +1,5 @@
-/* kernels/x86/dense.c - packing of file rows into WEIR_LAYOUT_DENSE. Runs once, at load; plain C on purpose: it is bound by reading the file. */
+/* kernels/x86/dense.c - packing of file rows into WEIR_LAYOUT_DENSE. Runs once, at load; plain C on
+ * purpose: it is bound by reading the file. */
 #include "kernels/x86/dense.h"
 
 #include <string.h>

@@ -1,13 +1,15 @@
-/* kernels/x86/dense.h - WEIR_LAYOUT_DENSE: dense weights in the order in which matmul_dense reads them, for the matrices that oneDNN has no
- * packed kernel for.
+/* kernels/x86/dense.h - WEIR_LAYOUT_DENSE: dense weights in the order in which matmul_dense reads
+ * them, for the matrices that oneDNN has no packed kernel for.
  *
- * A weight [n_out, n_in] is cut into panels of 32 output rows, the last one padded with zeros. A panel is [n_in][32]: one vector lane per
- * output, so that a product needs no horizontal sum, and one sequential stream for a row of activations. 32, because a panel of one row
- * is four AVX2 accumulators, as many as cover the latency of the additions at memory speed, and half a panel is the 6 x 16 block of
- * accumulators that many rows use.
+ * A weight [n_out, n_in] is cut into panels of 32 output rows, the last one padded with zeros. A
+ * panel is [n_in][32]: one vector lane per output, so that a product needs no horizontal sum, and
+ * one sequential stream for a row of activations. 32, because a panel of one row is four AVX2
+ * accumulators, as many as cover the latency of the additions at memory speed, and half a panel is
+ * the 6 x 16 block of accumulators that many rows use.
  *
- * Elements are f32, bf16 or f16, as exact as the file: f32 stays f32, f16 f16; bf16 and both f8 are bf16, all others f32. In a group of
- * 32 bf16 the low half of word j is output j, the high half output j + 16: a shift and a mask expand them. */
+ * Elements are f32, bf16 or f16, as exact as the file: f32 stays f32, f16 f16; bf16 and both f8 are
+ * bf16, all others f32. In a group of 32 bf16 the low half of word j is output j, the high half
+ * output j + 16: a shift and a mask expand them. */
 #pragma once
 #include <stdbool.h>
 
@@ -34,9 +36,10 @@ static inline size_t weir_dense_panel_bytes(weir_dtype kept, int64_t n_in)
 /* Bytes of the packed weight; false when they do not fit a size_t. */
 bool weir_dense_bytes(size_t *out, weir_dtype kept, int64_t n_out, int64_t n_in);
 
-/* Packs panel `panel` of file rows `src` of any dtype (n_out rows, unaligned) to dst, 64-byte aligned, weir_dense_panel_bytes long. Threads
- * take panels. `rows` is memory of 32 * WEIR_DENSE_CHUNK floats.
- * errors : EUNSUPPORTED for integers, EFORMAT when an element is NaN or infinite as f32 */
+/* Packs panel `panel` of file rows `src` of any dtype (n_out rows, unaligned) to dst, 64-byte
+ * aligned, weir_dense_panel_bytes long. Threads take panels. `rows` is memory of 32 *
+ * WEIR_DENSE_CHUNK floats. errors : EUNSUPPORTED for integers, EFORMAT when an element is NaN or
+ * infinite as f32 */
 WEIR_MUST_CHECK weir_status weir_dense_pack_panel(void *dst, const void *src, weir_dtype dtype,
                                                   int64_t n_out, int64_t n_in, int64_t panel,
                                                   float *rows);

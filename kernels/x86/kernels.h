@@ -6,7 +6,8 @@
 extern "C" {
 #endif
 
-/* Against ref on the same tiles: same int8 activations, same weights, f32 instead of f64 sums over n_in / 32 groups. */
+/* Against ref on the same tiles: same int8 activations, same weights, f32 instead of f64 sums over
+ * n_in / 32 groups. */
 #define WEIR_TILES_ATOL 1e-3
 #define WEIR_TILES_RTOL 1e-4
 

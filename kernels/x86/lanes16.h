@@ -1,8 +1,10 @@
-/* kernels/x86/lanes16.h - 16 lanes of int32 or float: the only text that differs between the instruction sets of the dot kernels.
+/* kernels/x86/lanes16.h - 16 lanes of int32 or float: the only text that differs between the
+ * instruction sets of the dot kernels.
  *
- * All sets give the same bits: integers are exact everywhere (no saturating instruction), and weir_lanes_fma rounds once, also where the
- * machine has no FMA. lanes_magnitude: the greatest of the absolute values of 32 floats as bits (their order is that of the values, NaN
- * above all); lanes_quantise: 16 codes, round to nearest even of x * factor, and their sum. */
+ * All sets give the same bits: integers are exact everywhere (no saturating instruction), and
+ * weir_lanes_fma rounds once, also where the machine has no FMA. lanes_magnitude: the greatest of
+ * the absolute values of 32 floats as bits (their order is that of the values, NaN above all);
+ * lanes_quantise: 16 codes, round to nearest even of x * factor, and their sum. */
 #pragma once
 #include <math.h>
 #include <stdint.h>
@@ -57,7 +59,8 @@ LANES_INLINE lanes_int lanes_dot(lanes_int sum, lanes_codes c, lanes_input x)
 {
     return _mm512_dpbusd_epi32(sum, c, x);
 }
-/* Nothing is moved over this point: without it the compiler loads the operands of the next sums early and spills the accumulators. */
+/* Nothing is moved over this point: without it the compiler loads the operands of the next sums
+ * early and spills the accumulators. */
 LANES_INLINE void    lanes_pin(lanes_int *x) { __asm__ volatile("" : "+v"(*x) : : "memory"); }
 LANES_INLINE int32_t lanes_magnitude(const float *x)
 {
@@ -248,8 +251,9 @@ LANES_INLINE lanes_float lanes_mul(lanes_float a, lanes_float b)
     for (int i = 0; i < 16; i++) a.v[i] *= b.v[i];
     return a;
 }
-/* One rounding without an FMA instruction: the product is exact in double, the sum is made "odd" when it was inexact, and odd doubles
- * round to float as the exact sum would (Boldo and Melquiond, Emulation of a FMA and correctly rounded sums, 2008). */
+/* One rounding without an FMA instruction: the product is exact in double, the sum is made "odd"
+ * when it was inexact, and odd doubles round to float as the exact sum would (Boldo and Melquiond,
+ * Emulation of a FMA and correctly rounded sums, 2008). */
 LANES_INLINE lanes_float lanes_fma(lanes_float a, lanes_float b, lanes_float c)
 {
     for (int i = 0; i < 16; i++) {

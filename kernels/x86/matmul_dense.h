@@ -1,11 +1,13 @@
-/* kernels/x86/matmul_dense.h - what the instruction sets share: panels over threads, blocks of rows, bias. The sets differ in two functions
- * only: how rows meet a piece of a panel, and how a piece is expanded to f32. */
+/* kernels/x86/matmul_dense.h - what the instruction sets share: panels over threads, blocks of
+ * rows, bias. The sets differ in two functions only: how rows meet a piece of a panel, and how a
+ * piece is expanded to f32. */
 #pragma once
 #include "kernels/x86/dense.h"
 
 enum { WEIR_DENSE_ROWS = 6 /* that one pass multiplies */ };
 
-/* Up to 6 rows of activations against a piece of a panel: sums [rows][32] = or += x [rows, n] times piece [n][32]. */
+/* Up to 6 rows of activations against a piece of a panel: sums [rows][32] = or += x [rows, n] times
+ * piece [n][32]. */
 typedef struct weir_dense_pass {
     const void  *piece;
     const float *x;

@@ -1,4 +1,5 @@
-/* kernels/x86/matmul_dense_v2.c - the product on dense panels with SSE, for machines without AVX2. */
+/* kernels/x86/matmul_dense_v2.c - the product on dense panels with SSE, for machines without
+ * AVX2. */
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_dense_pass.h"
 

@@ -1,9 +1,11 @@
-/* kernels/x86/matmul_tiles.c - the matrix product on WEIR_LAYOUT_TILES, without its inner loop (matmul_tiles_pass.h): activations are
- * quantised to scratch once for all outputs, then threads take panels.
+/* kernels/x86/matmul_tiles.c - the matrix product on WEIR_LAYOUT_TILES, without its inner loop
+ * (matmul_tiles_pass.h): activations are quantised to scratch once for all outputs, then threads
+ * take panels.
  *
- * Few rows: a panel is read once, ahead of use by prefetch, so the weights stream at memory speed. Many rows: a panel stays in L2 while
- * all blocks of rows pass over it, each block prefetching its share of the next panel. A row sees the same operations in the same order
- * in both cases, so its bits do not depend on the batch. */
+ * Few rows: a panel is read once, ahead of use by prefetch, so the weights stream at memory speed.
+ * Many rows: a panel stays in L2 while all blocks of rows pass over it, each block prefetching its
+ * share of the next panel. A row sees the same operations in the same order in both cases, so its
+ * bits do not depend on the batch. */
 #include "kernels/x86/matmul_tiles.h"
 
 #include <string.h>
@@ -11,8 +13,7 @@
 #include "kernels/abi/share.h"
 
 enum {
-    CHUNK_GROUPS =
-        64, /* groups quantised at a time: their sums stay in L1                          */
+    CHUNK_GROUPS = 64, /* groups quantised at a time: their sums stay in L1 */
     PREFETCH_BYTES =
         8192, /* ahead of the stream when one block reads it (4 KB or more: DRAM latency)    */
     SERIAL_ELEMENTS =
@@ -85,7 +86,7 @@ size_t weir_tiles_scratch(const weir_tiles_isa *isa, const weir_matmul_args *arg
     return make_plan(isa, args).bytes;
 }
 
-/* ---- activations --------------------------------------------------------------------------------------------- */
+/* ---- activations ----------------------------------------------------------------------------- */
 static void put_side(const side_set *set, void *sides, int64_t stride, const float *scales,
                      const int32_t *sums, int64_t n_groups)
 {
@@ -137,7 +138,7 @@ static void quantise_row(const weir_tiles_isa *isa, const plan *p, const weir_ma
     }
 }
 
-/* ---- panels --------------------------------------------------------------------------------------------------- */
+/* ---- panels ---------------------------------------------------------------------------------- */
 /* Rows [first_row, end_row) against one panel of one output. first_row is the start of a block. */
 static void multiply_panel(const weir_tiles_isa *isa, const plan *p, const weir_matmul_args *args,
                            const char *scratch, int32_t o, int64_t panel, int64_t first_row,

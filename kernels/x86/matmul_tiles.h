@@ -1,5 +1,6 @@
-/* kernels/x86/matmul_tiles.h - what the instruction sets share: activations in scratch, panels over threads. The sets differ in two
- * functions only: how a row is quantised and how rows meet a panel. */
+/* kernels/x86/matmul_tiles.h - what the instruction sets share: activations in scratch, panels over
+ * threads. The sets differ in two functions only: how a row is quantised and how rows meet a
+ * panel. */
 #pragma once
 #include "kernels/x86/tiles.h"
 
@@ -11,7 +12,8 @@ enum {
 
 /* A few activation rows (a block) against one panel.
  *   codes  [groups][rows][32]     scales [groups][rows]
- *   sides  [groups * splits][rows]: int32 start values -zero * sum(codes), or for formats with minima f32 scale * sum(codes) */
+ *   sides  [groups * splits][rows]: int32 start values -zero * sum(codes), or for formats with
+ * minima f32 scale * sum(codes) */
 typedef struct weir_tiles_pass {
     const uint8_t *panel;
     const int8_t  *codes;
@@ -55,10 +57,11 @@ static inline int weir_tiles_format_index(weir_tile_format format)
 typedef struct weir_tiles_isa {
     int32_t few_rows, many_rows; /* of a block: in calls of up to two small blocks, in others */
     bool    padded; /* all blocks are whole: zeros follow the last row */
-    /* format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less prefetch */
+    /* format index (weir_tiles_format_index), rows 1 .. many_rows; those of few_rows or less
+     * prefetch */
     void (*pass[WEIR_TILES_FORMATS][WEIR_TILES_MAX_ROWS + 1])(const weir_tiles_pass *pass);
-    /* In place of pass where set (then for all formats): n_rows rows from the given block on, the blocks behind it following in scratch.
-     * zero: of the format. */
+    /* In place of pass where set (then for all formats): n_rows rows from the given block on, the
+     * blocks behind it following in scratch. zero: of the format. */
     void (*rows[WEIR_TILES_FORMATS])(const weir_tiles_pass *first, int64_t n_rows, int zero);
     /* n_groups groups of x; sums [n_groups][2] of each half's codes */
     void (*quantise)(const weir_tiles_row *row, const float *x, int64_t n_groups, int32_t *sums);

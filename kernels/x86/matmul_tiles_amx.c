@@ -1,32 +1,33 @@
-/* kernels/x86/matmul_tiles_amx.c - the product on tiles for many rows, with AMX-INT8: 16 rows by 16 outputs by 32 inputs per instruction.
+/* kernels/x86/matmul_tiles_amx.c - the product on tiles for many rows, with AMX-INT8: 16 rows by 16
+ * outputs by 32 inputs per instruction.
  *
- * A record is the B operand as it lies in memory but for its code: u8 with a zero point, or packed nibbles. A chunk of records is
- * expanded to s8 (the zero subtracted, so that sums need no start value) and stays in L1 while all rows of the share pass over it.
- * Every group has scales of its own, therefore each integer sum leaves the tile registers before the next group: all sums of a chunk are
- * stored to L1, then join 16 vector accumulators with the operations of matmul_tiles_pass.h, in their order, hence the same bits.
+ * A record is the B operand as it lies in memory but for its code: u8 with a zero point, or packed
+ * nibbles. A chunk of records is expanded to s8 (the zero subtracted, so that sums need no start
+ * value) and stays in L1 while all rows of the share pass over it. Every group has scales of its
+ * own, therefore each integer sum leaves the tile registers before the next group: all sums of a
+ * chunk are stored to L1, then join 16 vector accumulators with the operations of
+ * matmul_tiles_pass.h, in their order, hence the same bits.
  *
- * Of VNNI's 176 vector operations per 16 x 16 x 32 step 48 remain. While tile instructions are in flight the processor gives 512-bit
- * operations one port instead of two (measured: 48 take 14 ns beside a tile load, 7 ns without), so tiles
- * and vectors take turns: a step takes 22 ns where VNNI takes 32. Padding the depth to 64 inputs with zeros would save nothing: the
- * unit's time is that of its rows (5 ns for 16), whatever the depth. */
+ * Of VNNI's 176 vector operations per 16 x 16 x 32 step 48 remain. While tile instructions are in
+ * flight the processor gives 512-bit operations one port instead of two (measured: 48 take 14 ns
+ * beside a tile load, 7 ns without), so tiles and vectors take turns: a step takes 22 ns where VNNI
+ * takes 32. Padding the depth to 64 inputs with zeros would save nothing: the unit's time is that
+ * of its rows (5 ns for 16), whatever the depth. */
 #include <immintrin.h>
 
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 
 enum {
-    BLOCK_ROWS =
-        16, /* of a tile register                                                                     */
-    CHUNK_STEPS =
-        8, /* per tile: 8 KB of codes, 16 KB of sums and 4 KB of activations share L1 (16: 1.5 times the time) */
+    BLOCK_ROWS = 16, /* of a tile register */
+    CHUNK_STEPS = 8, /* per tile: 8 KB of codes, 16 KB of sums and 4 KB of activations share L1
+                        (16: 1.5 times the time) */
     SPAN_ROWS =
-        256, /* rows whose sums wait on the stack (32 KB) while the next chunk is expanded             */
-    REGISTERS =
-        4, /* tile registers 0 to 3: sums of four steps                                              */
-    LATENCY =
-        3, /* steps from a product to its store                                                      */
-    LEAST_ROWS =
-        48, /* below, reading the weights takes the time and padded blocks cost more than they save  */
+        256, /* rows whose sums wait on the stack (32 KB) while the next chunk is expanded */
+    REGISTERS = 4, /* tile registers 0 to 3: sums of four steps */
+    LATENCY = 3, /* steps from a product to its store */
+    LEAST_ROWS = 48, /* below, reading the weights takes the time and padded blocks cost more than
+                        they save  */
 };
 
 typedef int32_t tile_sums[BLOCK_ROWS][WEIR_TILE_LANES];
@@ -38,7 +39,7 @@ typedef struct chunk {
     float  minima[WEIR_PANEL_TILES][CHUNK_STEPS][WEIR_TILE_LANES];
 } chunk;
 
-/* ---- tile registers: 0 to 3 sums, 4 and 5 activations, 6 and 7 weights ------------------------------------------ */
+/* ---- tile registers: 0 to 3 sums, 4 and 5 activations, 6 and 7 weights ----------------------- */
 typedef struct tile_configuration { /* as LDTILECFG reads it */
     uint8_t  palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -57,7 +58,8 @@ static void configure_tiles(int splits)
     _tile_loadconfig(&c);
 }
 
-/* Register numbers are part of the instruction; the processor foresees the switch. Both tiles of a panel share the activations. */
+/* Register numbers are part of the instruction; the processor foresees the switch. Both tiles of a
+ * panel share the activations. */
 LANES_INLINE void multiply(int64_t i, const int8_t *activations, const int8_t *weights)
 {
 #define PRODUCT(sums, a, b)                                                                        \
@@ -86,7 +88,7 @@ LANES_INLINE void store(int64_t i, tile_sums to)
     }
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------------------------ */
+/* ---- chunks ---------------------------------------------------------------------------------- */
 LANES_INLINE void expand(chunk *to, const uint8_t *record, int64_t n_groups, int zero,
                          weir_tile_codes kind, bool minimum, int splits)
 {
@@ -113,7 +115,8 @@ LANES_INLINE void expand(chunk *to, const uint8_t *record, int64_t n_groups, int
     }
 }
 
-/* The sums of one step join the accumulators. Nothing moves over a row: the compiler would gather all loads first and spill. */
+/* The sums of one step join the accumulators. Nothing moves over a row: the compiler would gather
+ * all loads first and spill. */
 LANES_INLINE void add_step(lanes_float acc[BLOCK_ROWS], tile_sums sums, const float *weight_scales,
                            const float *minima, const float *scales, const float *sides,
                            bool minimum)
@@ -129,7 +132,8 @@ LANES_INLINE void add_step(lanes_float acc[BLOCK_ROWS], tile_sums sums, const fl
     }
 }
 
-/* One block of rows against the chunk that holds groups [first, first + n_groups) of the panel; sums go on from chunk to chunk. */
+/* One block of rows against the chunk that holds groups [first, first + n_groups) of the panel;
+ * sums go on from chunk to chunk. */
 LANES_INLINE void multiply_block(float (*sums)[WEIR_PANEL_ROWS], const chunk *c,
                                  const weir_tiles_pass *block, int64_t first, int64_t n_groups,
                                  bool minimum, int splits)
@@ -173,7 +177,8 @@ static weir_tiles_pass rows_from(const weir_tiles_pass *job, int64_t row, int sp
     return pass;
 }
 
-/* The tile registers belong to this call: released, they cost no context switch and cannot meet another library's configuration. */
+/* The tile registers belong to this call: released, they cost no context switch and cannot meet
+ * another library's configuration. */
 LANES_INLINE void multiply_rows(const weir_tiles_pass *job, int64_t n_rows, int zero,
                                 weir_tile_codes kind, bool minimum, int splits)
 {
@@ -237,8 +242,9 @@ static bool splits_all(const weir_matmul_args *args)
     return n == args->n_outputs;
 }
 
-/* 1024 x 3584 in Q8_0 and Q4_0, 2 threads: level with VNNI at 32 rows, 1.1 to 1.2 times its speed at 64, 1.22 and 1.31 times at 512. Q6_K:
- * two steps of half the depth per group, 0.95 times at 512. */
+/* 1024 x 3584 in Q8_0 and Q4_0, 2 threads: level with VNNI at 32 rows, 1.1 to 1.2 times its speed
+ * at 64, 1.22 and 1.31 times at 512. Q6_K: two steps of half the depth per group, 0.95 times at
+ * 512. */
 static const char *reject(const weir_caps *caps, const void *op_args)
 {
     const weir_matmul_args *args = op_args;

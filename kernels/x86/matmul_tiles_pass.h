@@ -1,16 +1,17 @@
-/* kernels/x86/matmul_tiles_pass.h - the inner loop of the product on tiles, for the instruction set that the including file is compiled
- * for. Include once per set, then define the kernel row.
+/* kernels/x86/matmul_tiles_pass.h - the inner loop of the product on tiles, for the instruction set
+ * that the including file is compiled for. Include once per set, then define the kernel row.
  *
  * Per output, row and scale, in ascending order of inputs, and nothing else:
  *   sum = -zero * sum(x codes) + sum(code * x code)                exact, int32: |sum| < 2^20
- *   acc = fma((float)sum, weight scale * x scale, acc);  with minima then  acc = fma(minimum, x scale * sum(x codes), acc) */
+ *   acc = fma((float)sum, weight scale * x scale, acc);  with minima then  acc = fma(minimum, x
+ * scale * sum(x codes), acc) */
 #pragma once
 #include "kernels/x86/activations.h"
 #include "kernels/x86/lanes16.h"
 #include "kernels/x86/matmul_tiles.h"
 
-/* Into L2: with several blocks of rows the next panel would push the present one out of L1 (8 rows of 3584 x 1024: 108 us instead of 156);
- * for one block both are the same. */
+/* Into L2: with several blocks of rows the next panel would push the present one out of L1 (8 rows
+ * of 3584 x 1024: 108 us instead of 156); for one block both are the same. */
 #define PREFETCH(p) __builtin_prefetch(p, 0, 2)
 #define UNROLL _Pragma("clang loop unroll(full)")
 
@@ -25,7 +26,8 @@ LANES_INLINE lanes_codes tile_codes(const uint8_t *record, int tile, int quad, w
 
 typedef lanes_float tile_pair[WEIR_PANEL_TILES];
 
-/* acc [rows] += one split of one record. All arguments but the pointers and `group` are constants of the loop that is compiled. */
+/* acc [rows] += one split of one record. All arguments but the pointers and `group` are constants
+ * of the loop that is compiled. */
 LANES_INLINE void add_split(tile_pair acc[], const weir_tiles_pass *pass, const uint8_t *record,
                             const char *ahead, int64_t group, int split, int rows,
                             weir_tile_codes kind, bool minimum, int splits)

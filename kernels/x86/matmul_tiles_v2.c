@@ -1,4 +1,5 @@
-/* kernels/x86/matmul_tiles_v2.c - the product on tiles in plain C, for machines without AVX2. Slow: see lanes_fma. */
+/* kernels/x86/matmul_tiles_v2.c - the product on tiles in plain C, for machines without AVX2. Slow:
+ * see lanes_fma. */
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 

@@ -1,5 +1,6 @@
-/* kernels/x86/matmul_tiles_vnni.c - the product on tiles with AVX-512 VNNI: 64 multiplications per instruction. Six rows by two
- * tiles are 12 accumulators, 12 sums and 4 operands of the 32 registers; four rows or fewer also prefetch. */
+/* kernels/x86/matmul_tiles_vnni.c - the product on tiles with AVX-512 VNNI: 64 multiplications per
+ * instruction. Six rows by two tiles are 12 accumulators, 12 sums and 4 operands of the 32
+ * registers; four rows or fewer also prefetch. */
 #include "kernels/x86/kernels.h"
 #include "kernels/x86/matmul_tiles_pass.h"
 

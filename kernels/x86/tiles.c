@@ -1,5 +1,6 @@
-/* kernels/x86/tiles.c - formats of WEIR_LAYOUT_TILES and the packing of file blocks into it. Runs once, at load; plain C on purpose:
- * it moves 4 bytes per instruction, which is faster than the memory. */
+/* kernels/x86/tiles.c - formats of WEIR_LAYOUT_TILES and the packing of file blocks into it. Runs
+ * once, at load; plain C on purpose: it moves 4 bytes per instruction, which is faster than the
+ * memory. */
 #include "kernels/x86/tiles.h"
 
 #include <stddef.h>
@@ -14,7 +15,8 @@ enum { BLOCK_MAX = 256, SCALES_MAX = BLOCK_MAX / 16 };
 const uint8_t weir_tile_table[16] = { 1,   24,  45,  63,  79,  93,  106, 118,
                                       129, 141, 153, 166, 181, 197, 217, 241 };
 
-/* A file block with its codes widened to bytes; scales and minima as f16 bits, in units of the format. */
+/* A file block with its codes widened to bytes; scales and minima as f16 bits, in units of the
+ * format. */
 typedef struct block {
     uint8_t  codes[BLOCK_MAX];
     uint16_t scales[SCALES_MAX], minima[SCALES_MAX];
@@ -30,7 +32,7 @@ static uint16_t k_scale(float d, int32_t scale)
     return half_bits(d * (float)scale * (1.0f / K_UNIT));
 }
 
-/* ---- file blocks -------------------------------------------------------------------------------------------- */
+/* ---- file blocks ----------------------------------------------------------------------------- */
 static void decode_q8_0(block *out, const void *src)
 {
     weir_block_q8_0 b;
@@ -220,8 +222,9 @@ bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in
                                    out);
 }
 
-/* ---- records ------------------------------------------------------------------------------------------------- */
-/* Eight groups of four codes of one row to their places in the record: byte vectors of both tiles are 128 bytes. */
+/* ---- records --------------------------------------------------------------------------------- */
+/* Eight groups of four codes of one row to their places in the record: byte vectors of both tiles
+ * are 128 bytes. */
 static void put_codes(uint8_t *record, weir_tile_codes kind, int row, const uint8_t *codes)
 {
     uint8_t *at = record + row * 4;
@@ -244,7 +247,8 @@ static void put_scales(uint8_t *at, int splits, int row, const uint16_t *scales)
         memcpy(at + (size_t)(s * WEIR_PANEL_ROWS + row) * 2, scales + s, 2);
 }
 
-/* NaN or infinity. K types clamp their products to f16, so an infinite scale would not show in what is packed. */
+/* NaN or infinity. K types clamp their products to f16, so an infinite scale would not show in what
+ * is packed. */
 static bool is_infinite_half(const uint8_t *at)
 {
     uint16_t bits;

@@ -1,21 +1,26 @@
-/* kernels/x86/tiles.h - WEIR_LAYOUT_TILES: quantised weights in the order in which the dot kernels read them.
+/* kernels/x86/tiles.h - WEIR_LAYOUT_TILES: quantised weights in the order in which the dot kernels
+ * read them.
  *
- * A weight [n_out, n_in] is cut into panels of 32 output rows (the last one padded with zero scales); a panel is two tiles of 16 rows,
- * one SIMD lane per output row, so that a dot product needs no horizontal sum. Panels follow each other, and inside a panel one record
- * per group of 32 inputs: a single sequential stream, whose records are independent integer sums.
+ * A weight [n_out, n_in] is cut into panels of 32 output rows (the last one padded with zero
+ * scales); a panel is two tiles of 16 rows, one SIMD lane per output row, so that a dot product
+ * needs no horizontal sum. Panels follow each other, and inside a panel one record per group of 32
+ * inputs: a single sequential stream, whose records are independent integer sums.
  *
- *   record: codes  [8 or 4][2 tiles][16 rows][4 inputs]    u8 codes, or two 4-bit codes per byte (see below)
- *           scales [splits][32 rows] f16
- *           minima [splits][32 rows] f16                   only for types that have them
+ *   record: codes  [8 or 4][2 tiles][16 rows][4 inputs]    u8 codes, or two 4-bit codes per byte
+ * (see below) scales [splits][32 rows] f16 minima [splits][32 rows] f16                   only for
+ * types that have them
  *
- * 8-bit: byte vector j of a tile holds inputs 4j .. 4j + 3 of its 16 rows. 4-bit: vector j (of 4) holds inputs 4j .. 4j + 3 in the low
- * and 16 + 4j .. 16 + 4j + 3 in the high nibbles. splits is 1 (a scale per 32 inputs) or 2 (a scale per 16). All parts are whole cache
- * lines. The two tiles alternate because the loop reads them so: with one tile after the other a row took 1.5 times as long.
+ * 8-bit: byte vector j of a tile holds inputs 4j .. 4j + 3 of its 16 rows. 4-bit: vector j (of 4)
+ * holds inputs 4j .. 4j + 3 in the low and 16 + 4j .. 16 + 4j + 3 in the high nibbles. splits is 1
+ * (a scale per 32 inputs) or 2 (a scale per 16). All parts are whole cache lines. The two tiles
+ * alternate because the loop reads them so: with one tile after the other a row took 1.5 times as
+ * long.
  *
  *   weight = unit * (scale * (code - zero) + minimum)
  *
- * Q8_0 and Q4_0 take exactly their file's size. K types (and IQ4_XS) hold the product of the block's scale and the 6- or 8-bit scale of
- * the group, rounded to f16; `unit` = 1/64 there keeps the products of small weights out of the subnormals of f16. */
+ * Q8_0 and Q4_0 take exactly their file's size. K types (and IQ4_XS) hold the product of the
+ * block's scale and the 6- or 8-bit scale of the group, rounded to f16; `unit` = 1/64 there keeps
+ * the products of small weights out of the subnormals of f16. */
 #pragma once
 #include <stdbool.h>
 
@@ -70,15 +75,18 @@ static inline size_t weir_panel_bytes(weir_tile_format format, int64_t n_in)
 {
     return weir_record_bytes(format) * (size_t)(n_in / WEIR_TILE_GROUP);
 }
-/* Bytes of the packed weight; false when they do not fit a size_t, n_in is no multiple of the block or the dtype has no format. */
+/* Bytes of the packed weight; false when they do not fit a size_t, n_in is no multiple of the block
+ * or the dtype has no format. */
 bool weir_tiles_bytes(size_t *out, weir_dtype dtype, int64_t n_out, int64_t n_in);
 
-/* Packs panel `panel` of file rows `src` (n_out rows, unaligned) to dst, 64-byte aligned, weir_panel_bytes long. Threads take panels.
- * errors : EFORMAT when a block's scale or minimum is not finite */
+/* Packs panel `panel` of file rows `src` (n_out rows, unaligned) to dst, 64-byte aligned,
+ * weir_panel_bytes long. Threads take panels. errors : EFORMAT when a block's scale or minimum is
+ * not finite */
 WEIR_MUST_CHECK weir_status weir_tiles_pack_panel(void *dst, const void *src, weir_dtype dtype,
                                                   int64_t n_out, int64_t n_in, int64_t panel);
 
-/* One weight's parts, for the reference kernel and tests: unit, minimum and scale are already floats. */
+/* One weight's parts, for the reference kernel and tests: unit, minimum and scale are already
+ * floats. */
 typedef struct weir_tile_element {
     int32_t code; /* code - zero */
     float   scale, minimum;

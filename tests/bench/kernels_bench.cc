@@ -1,6 +1,8 @@
-// tests/bench/kernels_bench.cc - the hot single-source kernels at the shapes of Qwen3.5, against the machine's own limits.
+// tests/bench/kernels_bench.cc - the hot single-source kernels at the shapes of Qwen3.5, against
+// the machine's own limits.
 //
-// The limits are measured in the same run: read bandwidth over 256 MiB and f32 multiply-adds in registers, both on all threads.
+// The limits are measured in the same run: read bandwidth over 256 MiB and f32 multiply-adds in
+// registers, both on all threads.
 //     bazel run -c opt //tests/bench:kernels_bench -- --benchmark_min_time=0.5
 #include <benchmark/benchmark.h>
 #include <omp.h>
@@ -99,7 +101,8 @@ double measured_bandwidth()
     return result;
 }
 
-// n multiply-adds in each of `chains` registers of `Wide`; inlined, so that they have the caller's instruction set.
+// n multiply-adds in each of `chains` registers of `Wide`; inlined, so that they have the caller's
+// instruction set.
 template <class Wide, int chains>
 inline __attribute__((always_inline)) float multiply_add(int64_t n)
 {
@@ -283,8 +286,8 @@ void attention(benchmark::State &state, int32_t depth, int32_t rows, weir_kv_for
          positions * (double)(heads * dim) * 4);
 }
 
-// One row of differential attention (queries, attention with both, combination) and of plain attention over the same K and V, in turns: the
-// medians' ratio. Both are per copy.
+// One row of differential attention (queries, attention with both, combination) and of plain
+// attention over the same K and V, in turns: the medians' ratio. Both are per copy.
 void differential(benchmark::State &state, int32_t depth, weir_kv_format format, int64_t heads,
                   int64_t kv_heads, int64_t dim)
 {
@@ -331,7 +334,8 @@ void differential(benchmark::State &state, int32_t depth, weir_kv_format format,
     state.counters["GFLOP/s"] = (double)depth * (double)(heads * dim) * 8 / seconds * 1e-9;
 }
 
-// Writes of `rows` rows into bounded memories of window 256, banks of 64, in turns; 0 rows: a step. All are full.
+// Writes of `rows` rows into bounded memories of window 256, banks of 64, in turns; 0 rows: a step.
+// All are full.
 void coda_write(benchmark::State &state, int32_t rows, weir_kv_format format, int64_t kv_heads,
                 int64_t dim)
 {

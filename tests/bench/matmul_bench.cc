@@ -1,8 +1,9 @@
-// Products on the shapes of a 0.8B model beside the read bandwidth and the int8 and bf16 peaks of this very process, measured around each
-// case.
+// Products on the shapes of a 0.8B model beside the read bandwidth and the int8 and bf16 peaks of
+// this very process, measured around each case.
 //
-// Weights rotate among copies of together 320 MB, so that few rows read memory and not the last cache. Times are the lower quartile of the
-// calls: the machine may be shared. of_bandwidth counts the bytes of the weights; of_peak is against VNNI (tiles) or bf16 dot products.
+// Weights rotate among copies of together 320 MB, so that few rows read memory and not the last
+// cache. Times are the lower quartile of the calls: the machine may be shared. of_bandwidth counts
+// the bytes of the weights; of_peak is against VNNI (tiles) or bf16 dot products.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -31,7 +32,8 @@ template <typename Work> double seconds_of(const Work &work)
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Operations per second of both threads: eight independent chains, as many as the latency of the instruction asks for.
+// Operations per second of both threads: eight independent chains, as many as the latency of the
+// instruction asks for.
 #define PROBE(instruction)                                                                         \
     __asm__ volatile(                                                                              \
         "1:\n" instruction " %%zmm31, %%zmm30, %%zmm0\n" instruction                               \

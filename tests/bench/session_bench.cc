@@ -1,5 +1,6 @@
-// Reading a session against reading the same file and doing nothing with it, both from the disk: the page cache is emptied of it before.
-// bazel run -c opt //tests/bench:session_bench -- FILE [TOKENS]     (the shape is that of a hybrid model of 0.8 billion parameters)
+// Reading a session against reading the same file and doing nothing with it, both from the disk:
+// the page cache is emptied of it before. bazel run -c opt //tests/bench:session_bench -- FILE
+// [TOKENS]     (the shape is that of a hybrid model of 0.8 billion parameters)
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
-// A state database of many states: how long opening, listing and routing take, alone and while another thread adds states.
-// bazel run -c opt //tests/bench:states_bench -- FOLDER [STATES [DIMENSIONS]]     (the folder must not be there; it is left behind)
+// A state database of many states: how long opening, listing and routing take, alone and while
+// another thread adds states. bazel run -c opt //tests/bench:states_bench -- FOLDER [STATES
+// [DIMENSIONS]]     (the folder must not be there; it is left behind)
 #include <unistd.h>
 
 #include <algorithm>

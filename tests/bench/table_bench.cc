@@ -1,8 +1,10 @@
-// One benchmark per row of the kernel table and bench case, beside the bandwidth of the very memory that it reads.
+// One benchmark per row of the kernel table and bench case, beside the bandwidth of the very memory
+// that it reads.
 //
-// Weights and other large inputs are rotated among several copies, so that memory-bound rows read memory and not the last cache. They lie in
-// huge pages, as those of the engine do, and after every turn over the copies the same memory is read plainly: how fast memory is depends on which
-// pages one got, by up to two. of_bandwidth is against those readings.
+// Weights and other large inputs are rotated among several copies, so that memory-bound rows read
+// memory and not the last cache. They lie in huge pages, as those of the engine do, and after every
+// turn over the copies the same memory is read plainly: how fast memory is depends on which pages
+// one got, by up to two. of_bandwidth is against those readings.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 

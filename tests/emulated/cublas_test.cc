@@ -1,4 +1,5 @@
-// The row that multiplies by cuBLASLt, against a library that does what its manual says, on the host: layouts, bias, accumulation, choices kept.
+// The row that multiplies by cuBLASLt, against a library that does what its manual says, on the
+// host: layouts, bias, accumulation, choices kept.
 #include <gtest/gtest.h>
 
 #include <cmath>

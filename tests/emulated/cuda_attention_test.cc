@@ -1,5 +1,6 @@
-// The CUDA attention on an emulated GPU: against ref over widths, groups and windows, and the promise that a row's bits depend on its own positions only,
-// whether narrow or wide blocks attend it and whether splits are apart or walked.
+// The CUDA attention on an emulated GPU: against ref over widths, groups and windows, and the
+// promise that a row's bits depend on its own positions only, whether narrow or wide blocks attend
+// it and whether splits are apart or walked.
 #include <algorithm>
 
 #include "kernels/abi/attention_carry.h"

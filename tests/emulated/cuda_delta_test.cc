@@ -1,4 +1,5 @@
-// The CUDA scan of the gated delta rule on an emulated GPU: against ref on all widths, and the promise that cuts of a sequence and the batch change no bit.
+// The CUDA scan of the gated delta rule on an emulated GPU: against ref on all widths, and the
+// promise that cuts of a sequence and the batch change no bit.
 #include "tests/unit/kernels/support.h"
 
 extern "C" const weir_kernel weir_kernel_cuda_gated_delta_rule;
@@ -17,7 +18,8 @@ struct Result {
     Floats out, state;
 };
 
-// Sequences of these lengths, each of them in calls of `cut` rows; 0: all of all sequences in one call.
+// Sequences of these lengths, each of them in calls of `cut` rows; 0: all of all sequences in one
+// call.
 Result run_rows(const weir_kernel &kernel, const Heads &h, const std::vector<int32_t> &lengths,
                 int32_t cut)
 {

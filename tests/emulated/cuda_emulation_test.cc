@@ -1,4 +1,5 @@
-// The emulated GPU itself: what it computes for a warp and a block, and that it does not let mistakes pass that a device may punish.
+// The emulated GPU itself: what it computes for a warp and a block, and that it does not let
+// mistakes pass that a device may punish.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -62,7 +63,8 @@ TEST(CudaEmulation, Shuffles)
     }
 }
 
-// D = A B by tensor cores; A [16][16] and B [16][8] lie row by row in shared memory, the rows 16 bytes longer than they are.
+// D = A B by tensor cores; A [16][16] and B [16][8] lie row by row in shared memory, the rows 16
+// bytes longer than they are.
 __global__ void product(float *d, const uint16_t *a, const uint16_t *b, bool is_bf16)
 {
     __shared__ __align__(16) uint16_t kept_a[16][24], kept_b[16][16];

@@ -1,4 +1,5 @@
-// The CUDA matmul on an emulated GPU, beyond what the parity cases ask: a row's bits in any company, unusual activations, refusals.
+// The CUDA matmul on an emulated GPU, beyond what the parity cases ask: a row's bits in any
+// company, unusual activations, refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>

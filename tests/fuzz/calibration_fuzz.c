@@ -1,5 +1,6 @@
-/* tests/fuzz/calibration_fuzz.c - any bytes as statistics of queries: as they are, and with the checksum put right. What is read holds
- * only numbers, and is the same when it is written and read again. */
+/* tests/fuzz/calibration_fuzz.c - any bytes as statistics of queries: as they are, and with the
+ * checksum put right. What is read holds only numbers, and is the same when it is written and read
+ * again. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

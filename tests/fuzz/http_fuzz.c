@@ -1,4 +1,5 @@
-/* tests/fuzz/http_fuzz.c - any bytes as a request: its head and its chunks, in one piece and byte by byte, with the same outcome. */
+/* tests/fuzz/http_fuzz.c - any bytes as a request: its head and its chunks, in one piece and byte
+ * by byte, with the same outcome. */
 #include "engine/serve/http_chunks.h"
 #include "engine/serve/http_head.h"
 #include "tests/fuzz/probe.h"

@@ -1,4 +1,5 @@
-/* tests/fuzz/jinja_fuzz.c - any bytes as a chat template, rendered with fixed messages and tools. The first byte chooses the options. */
+/* tests/fuzz/jinja_fuzz.c - any bytes as a chat template, rendered with fixed messages and tools.
+ * The first byte chooses the options. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>

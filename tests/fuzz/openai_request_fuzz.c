@@ -1,5 +1,5 @@
-/* tests/fuzz/openai_request_fuzz.c - request bodies of any shape: refused with a status and a message, or read into values in range.
- * The first byte picks chat or completions. */
+/* tests/fuzz/openai_request_fuzz.c - request bodies of any shape: refused with a status and a
+ * message, or read into values in range. The first byte picks chat or completions. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* tests/fuzz/policy_state_fuzz.c - any bytes as the saved state of some policies: as they are, and with digest and checksum put right. What is taken is
- * written back as the same bytes. */
+/* tests/fuzz/policy_state_fuzz.c - any bytes as the saved state of some policies: as they are, and
+ * with digest and checksum put right. What is taken is written back as the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>

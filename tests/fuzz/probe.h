@@ -1,4 +1,5 @@
-/* tests/fuzz/probe.h - after a reader said yes: touch everything it promises, abort when a promise is broken. */
+/* tests/fuzz/probe.h - after a reader said yes: touch everything it promises, abort when a promise
+ * is broken. */
 #pragma once
 #include <stdlib.h>
 #include <string.h>

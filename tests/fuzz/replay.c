@@ -1,6 +1,8 @@
-/* tests/fuzz/replay.c - main of a fuzz target without libFuzzer: its corpus, then mutations of it that are the same on every run.
+/* tests/fuzz/replay.c - main of a fuzz target without libFuzzer: its corpus, then mutations of it
+ * that are the same on every run.
  *
- * Usage: TARGET MUTATIONS FOLDER. Every input lies in memory of exactly its size, so that a sanitizer sees a read past its end. */
+ * Usage: TARGET MUTATIONS FOLDER. Every input lies in memory of exactly its size, so that a
+ * sanitizer sees a read past its end. */
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-/* tests/fuzz/session_probe.h - a session file as the process reads it that keeps these pages: every section, and what must hold of it. */
+/* tests/fuzz/session_probe.h - a session file as the process reads it that keeps these pages: every
+ * section, and what must hold of it. */
 #pragma once
 #include "engine/kv/session_file.h"
 
@@ -11,7 +12,8 @@ enum { SESSION_PROBE_VOCAB = 1000, SESSION_PROBE_SECTIONS = 5 };
 enum { SESSION_PROBE_CUT_SECTIONS = 8 }; /* of a text that a policy watched */
 const weir_kv_spec *session_probe_spec(void);
 
-/* Reads the file of `size` bytes and aborts where the reader breaks its word. *n_sections: those that were read and right; all of them with OK. */
+/* Reads the file of `size` bytes and aborts where the reader breaks its word. *n_sections: those
+ * that were read and right; all of them with OK. */
 weir_status session_probe_read(const char *path, size_t size, int *n_sections, weir_error *error);
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* tests/fuzz/session_seeds.c - writes the seeds of session_fuzz: files of the real writer whose pages are those that the target keeps.
+/* tests/fuzz/session_seeds.c - writes the seeds of session_fuzz: files of the real writer whose
+ * pages are those that the target keeps.
  *
  * Usage: session_seeds FOLDER */
 #include <stdio.h>

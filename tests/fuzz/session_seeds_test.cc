@@ -1,4 +1,5 @@
-// The seeds of session_fuzz reach every section: a seed that is refused early leaves the rest of the reader to chance.
+// The seeds of session_fuzz reach every section: a seed that is refused early leaves the rest of
+// the reader to chance.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -52,7 +53,8 @@ TEST(SessionSeeds, AreReadToTheirEnds)
     EXPECT_EQ(whole, (std::set<std::string>{ "automatic", "cut", "dense", "hybrid", "state" }));
 }
 
-/* A flipped bit in any section stops the reading there and not before: each of them is really read. */
+/* A flipped bit in any section stops the reading there and not before: each of them is really
+ * read. */
 void flip(const char *name, const std::vector<int> &sections)
 {
     const std::string bytes = bytes_of(corpus / name);

@@ -1,5 +1,6 @@
-/* tests/fuzz/state_log_fuzz.c - any bytes as the log of a state database: as they are, and with all checksums put right. What a record says is in
- * range and is the same bytes when it is written again; a database with this log opens or says why not, and is whole after it was settled. */
+/* tests/fuzz/state_log_fuzz.c - any bytes as the log of a state database: as they are, and with all
+ * checksums put right. What a record says is in range and is the same bytes when it is written
+ * again; a database with this log opens or says why not, and is whole after it was settled. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ static void require(bool condition)
     if (!condition) abort();
 }
 
-/* ---- bytes --------------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 static void touch(const unsigned char *bytes, const state_log_header *header)
 {
     const size_t n = state_record_bytes(header->kind.dim);
@@ -61,7 +62,7 @@ static void touch_all(const uint8_t *data, size_t size)
     for (size_t at = STATE_HEADER; at + n <= size; at += n) touch(data + at, &header);
 }
 
-/* ---- a database ------------------------------------------------------------------------------------------------------------ */
+/* ---- a database ------------------------------------------------------------------------------ */
 static void open_one(const char *folder, bool writes)
 {
     weir_states              *states = NULL;

@@ -1,4 +1,5 @@
-/* tests/fuzz/text_fuzz.c - any bytes as text: encode and decode give the text back, whole, cut into streams, plain or not.
+/* tests/fuzz/text_fuzz.c - any bytes as text: encode and decode give the text back, whole, cut into
+ * streams, plain or not.
  *
  * The first byte chooses the pattern, the second where a plain span ends; the rest is the text. */
 #include "engine/text/normalize.h"
@@ -101,7 +102,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                &(weir_encode_options){
                    .parse_special = true, .plain = &(weir_span){ 0, n }, .n_plain = 1 },
                true);
-    /* A mark behind a token does not compose with it, so the whole text's NFC may be another: only the promises of a stream are checked. */
+    /* A mark behind a token does not compose with it, so the whole text's NFC may be another: only
+     * the promises of a stream are checked. */
     round_trip(*tokenizer, text, n,
                &(weir_encode_options){ .parse_special = true, .plain = &plain, .n_plain = 1 },
                false);

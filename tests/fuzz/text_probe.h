@@ -1,4 +1,5 @@
-/* tests/fuzz/text_probe.h - what both text targets share: promises that abort when broken, names of bytes. */
+/* tests/fuzz/text_probe.h - what both text targets share: promises that abort when broken, names of
+ * bytes. */
 #pragma once
 #include <stdlib.h>
 #include <string.h>

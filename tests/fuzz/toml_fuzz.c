@@ -1,4 +1,5 @@
-/* tests/fuzz/toml_fuzz.c - any bytes as a TOML document, as a configuration file, and line by line as --set. */
+/* tests/fuzz/toml_fuzz.c - any bytes as a TOML document, as a configuration file, and line by line
+ * as --set. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* tests/golden/attention_golden.cc - attention over pages (attn.safetensors): every case that is a softmax over some rows of a sequence.
- * Windows come from the kernel; sinks and kept sets are rows gathered side by side, as a policy leaves them. */
+/* tests/golden/attention_golden.cc - attention over pages (attn.safetensors): every case that is a
+ * softmax over some rows of a sequence. Windows come from the kernel; sinks and kept sets are rows
+ * gathered side by side, as a policy leaves them. */
 #include <cmath>
 #include <map>
 #include <numeric>
@@ -86,7 +87,8 @@ struct Queries {
 
 using Call = std::vector<weir_kv_segment>;
 
-/* The calls one after the other on every kernel; the results are [T, H, value_dim], and the carries [T, H, 2 + value_dim] of another run. */
+/* The calls one after the other on every kernel; the results are [T, H, value_dim], and the carries
+ * [T, H, 2 + value_dim] of another run. */
 void attend(
     const Heads &h, const Queries &q, const std::vector<Call> &calls,
     const std::function<void(const std::string &, const Floats &out, const Floats &carries)> &then)
@@ -138,7 +140,8 @@ Floats heads_first(const Floats &x, int64_t n_rows, int64_t n_heads, int64_t dim
     return out;
 }
 
-/* Scores of a kernel are f32, and steep ones have hundreds: beside what the file allows, two units in the last place. */
+/* Scores of a kernel are f32, and steep ones have hundreds: beside what the file allows, two units
+ * in the last place. */
 Tolerance of_scores(const KvFile &file, const std::string &tensor)
 {
     Tolerance tolerance = file.tolerance(tensor);
@@ -162,7 +165,7 @@ void check_heads(const Heads &h)
     if (!(h.scale > 0)) throw Broken("the scale is not positive");
 }
 
-/* ---- one sequence: q (H,n,d), k (Hk,m,d), v (Hk,m,dv) ---------------------------------------------------------------- */
+/* ---- one sequence: q (H,n,d), k (Hk,m,d), v (Hk,m,dv) ---------------------------------------- */
 struct One {
     KvFile     *file;
     std::string name;
@@ -300,9 +303,10 @@ void run_chunked(KvFile *file, const json_t *fields, Check *check)
         run_causal(one, piece, check);
 }
 
-/* ---- several sequences ------------------------------------------------------------------------------------------------ */
+/* ---- several sequences ----------------------------------------------------------------------- */
 
-/* Decode over a pool of pages of another size: each sequence's rows are those that its table names. */
+/* Decode over a pool of pages of another size: each sequence's rows are those that its table
+ * names. */
 void run_paged(KvFile *file, const std::string &name, Check *check)
 {
     const Tensors &t = file->tensors;
@@ -356,7 +360,8 @@ void run_paged(KvFile *file, const std::string &name, Check *check)
            });
 }
 
-/* Prefill chunks and decode rows of several sequences in one call: cu_q and cu_k say where each begins. */
+/* Prefill chunks and decode rows of several sequences in one call: cu_q and cu_k say where each
+ * begins. */
 void run_mixed(KvFile *file, const std::string &name, Check *check)
 {
     const Tensors &t = file->tensors;
@@ -396,7 +401,8 @@ void run_mixed(KvFile *file, const std::string &name, Check *check)
            });
 }
 
-/* Tiles of keys, each a text of its own whose last token every query is: (m, l, o) of each, and what they join to from the last to the first. */
+/* Tiles of keys, each a text of its own whose last token every query is: (m, l, o) of each, and
+ * what they join to from the last to the first. */
 void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Check *check)
 {
     const One                  one(file, name, fields);
@@ -459,7 +465,8 @@ void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Chec
     if (joined.empty()) throw Broken(name + ": no tile");
 }
 
-/* The example worked by hand: scores and values of width 1, partials (m, l, o), natural; joined in ascending and in descending order. */
+/* The example worked by hand: scores and values of width 1, partials (m, l, o), natural; joined in
+ * ascending and in descending order. */
 void run_example(const json_t *fields, Check *check)
 {
     const json_t *const partials = json_object_get(fields, "partials");

@@ -1,4 +1,5 @@
-/* tests/golden/chat_golden.cc - comparison of rendered chats with JSON lines files: text, refusals, ranges of a user's text, ids. */
+/* tests/golden/chat_golden.cc - comparison of rendered chats with JSON lines files: text, refusals,
+ * ranges of a user's text, ids. */
 #include "tests/golden/chat_golden.h"
 
 #include <jansson.h>
@@ -163,7 +164,7 @@ class group {
     size_t              n_ = 0, wrong_ = 0;
 };
 
-/* ---- tests/golden/text ------------------------------------------------------------------------------------------------------------- */
+/* ---- tests/golden/text ----------------------------------------------------------------------- */
 
 struct family {
     const char *name, *file, *flavour, *bos, *eos;
@@ -257,7 +258,8 @@ std::vector<int32_t> ids_of(const json_t *array)
     return ids;
 }
 
-/* A message that holds an added token's text: its ids are those of `ids_safe`, never those of `ids`. */
+/* A message that holds an added token's text: its ids are those of `ids_safe`, never those of
+ * `ids`. */
 bool user_text_holds_token(const weir_tokenizer *tokenizer, const rendering &got)
 {
     for (const weir_span &span : got.user) {
@@ -268,8 +270,8 @@ bool user_text_holds_token(const weir_tokenizer *tokenizer, const rendering &got
     return false;
 }
 
-/* The goldens' ranges were found by searching: there are none where the template writes a text as JSON, and these ids match tokens
- * in it. Ours must not. */
+/* The goldens' ranges were found by searching: there are none where the template writes a text as
+ * JSON, and these ids match tokens in it. Ours must not. */
 void expect_safe_ids(const weir_tokenizer *tokenizer, const rendering &got, const json_t *record)
 {
     const bool same =
@@ -377,7 +379,7 @@ bool run_family(const std::string &dir, const char *fetched, const char *filter,
     return ids_group.finish() && ok;
 }
 
-/* ---- tests/golden/realvocab ---------------------------------------------------------------------------------------------------------- */
+/* ---- tests/golden/realvocab ------------------------------------------------------------------ */
 
 void check_real_record(const weir_chat_template *chat, const json_t *record,
                        const json_t *conversation, const json_t *tools)

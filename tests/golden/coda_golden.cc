@@ -1,5 +1,6 @@
-/* tests/golden/coda_golden.cc - CoDA-GQA-L (coda_*.safetensors): bounded layers after prefill and steps, in both modes, with all switches, complete states
- * included; differential attention without banks; doubled queries alone. Gradients are of training, which nothing here does. */
+/* tests/golden/coda_golden.cc - CoDA-GQA-L (coda_*.safetensors): bounded layers after prefill and
+ * steps, in both modes, with all switches, complete states included; differential attention without
+ * banks; doubled queries alone. Gradients are of training, which nothing here does. */
 #include <cmath>
 
 #include "tests/golden/coda_layer.h"
@@ -112,7 +113,8 @@ CodaState start(const Family &f, const CodaConfig &config)
     return state;
 }
 
-/* A prefill, and the steps behind it (the case `key`.then); the state goes through a copy of its bytes between the two. */
+/* A prefill, and the steps behind it (the case `key`.then); the state goes through a copy of its
+ * bytes between the two. */
 void run_prefill(const Family &f, const std::string &key, CodaConfig config, int64_t tokens,
                  int64_t block)
 {
@@ -138,7 +140,8 @@ void run_prefill(const Family &f, const std::string &key, CodaConfig config, int
     });
 }
 
-/* A.T20.b7.compat, A.opt.refresh.fixed, A.needle.compat: whatever says how many tokens in which blocks. */
+/* A.T20.b7.compat, A.opt.refresh.fixed, A.needle.compat: whatever says how many tokens in which
+ * blocks. */
 void run_prefills(const Family &f)
 {
     const char   *label;
@@ -290,7 +293,7 @@ void run_extended(const Family &f)
     }
 }
 
-/* ---- without banks ------------------------------------------------------------------------------------------------------- */
+/* ---- without banks --------------------------------------------------------------------------- */
 /* [T, heads, dim] to [heads, T, dim]. */
 Floats heads_first(const Floats &x, int64_t n_heads, int64_t dim)
 {

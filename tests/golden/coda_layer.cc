@@ -4,7 +4,7 @@
 
 namespace golden {
 
-/* ---- what a layer is --------------------------------------------------------------------------------------------------- */
+/* ---- what a layer is ------------------------------------------------------------------------- */
 namespace {
 
 void set_bank(weir_coda_layer *bank, const json_t *json)
@@ -105,7 +105,7 @@ void CodaConfig::change(const json_t *changed)
     }
 }
 
-/* ---- a state ------------------------------------------------------------------------------------------------------------ */
+/* ---- a state --------------------------------------------------------------------------------- */
 CodaState::CodaState(const CodaConfig &config) : layer_(config.bank)
 {
     storage_.resize(weir_coda_view(&layer_, nullptr).bytes + 64);
@@ -151,7 +151,7 @@ std::vector<int32_t> CodaState::used()
     return out;
 }
 
-/* ---- a layer -------------------------------------------------------------------------------------------------------------- */
+/* ---- a layer --------------------------------------------------------------------------------- */
 CodaLayer::CodaLayer(const CodaConfig &config, const CodaWeights &weights, Row *write)
     : config_(config), weights_(weights), write_(write)
 {
@@ -241,8 +241,9 @@ Floats CodaLayer::doubled(const Floats &q) const
     return out;
 }
 
-/* Rows [first, first + n) over the state's rows, and with_new over themselves, causally. The pages of the state stay as they are: its last page that is not
- * full is copied, and the new rows go behind the copy. */
+/* Rows [first, first + n) over the state's rows, and with_new over themselves, causally. The pages
+ * of the state stay as they are: its last page that is not full is copied, and the new rows go
+ * behind the copy. */
 Floats CodaLayer::attend(CodaState *state, const Rows &rows, int64_t first, int64_t n,
                          bool with_new) const
 {

@@ -1,5 +1,6 @@
-/* tests/golden/coda_layer.h - one layer of CoDA-GQA-L out of the kernels of the table: projections, doubled queries over the dense rows of a state, its
- * write. What reference values of any size are run through. */
+/* tests/golden/coda_layer.h - one layer of CoDA-GQA-L out of the kernels of the table: projections,
+ * doubled queries over the dense rows of a state, its write. What reference values of any size are
+ * run through. */
 #pragma once
 #include <map>
 #include <string>

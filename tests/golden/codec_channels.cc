@@ -1,8 +1,10 @@
-/* tests/golden/codec_channels.cc - formats that code values against their neighbours: int8 per channel, and KIVI with its tail.
+/* tests/golden/codec_channels.cc - formats that code values against their neighbours: int8 per
+ * channel, and KIVI with its tail.
  *
- * Pages code the f16 rows that they kept while they were open, in groups of 32 or 64 tokens; the reference codes f32 rows, int8 over all tokens. So the
- * codec is compared with the reference, what the kernels of kv_write close with the codec on f16 rows, and attention reads pages into which the codes
- * of the reference's rows were put by hand. */
+ * Pages code the f16 rows that they kept while they were open, in groups of 32 or 64 tokens; the
+ * reference codes f32 rows, int8 over all tokens. So the codec is compared with the reference, what
+ * the kernels of kv_write close with the codec on f16 rows, and attention reads pages into which
+ * the codes of the reference's rows were put by hand. */
 #include <algorithm>
 #include <cmath>
 
@@ -104,9 +106,10 @@ void check_closed(Check *check, const std::string &what, weir_kv_format format, 
         });
 }
 
-/* ---- pages laid by hand -------------------------------------------------------------------------------------------------------- */
+/* ---- pages laid by hand ---------------------------------------------------------------------- */
 
-/* One side of what attention reads: coded rows, then rows that each head has of its own. f32: the coded rows as decoded. */
+/* One side of what attention reads: coded rows, then rows that each head has of its own. f32: the
+ * coded rows as decoded. */
 struct Side {
     weir_kv_format format;
     const Grouped *coded;
@@ -165,8 +168,9 @@ int64_t first_before_page(int64_t n)
     return (WEIR_PAGE_TOKENS - n % WEIR_PAGE_TOKENS) % WEIR_PAGE_TOKENS;
 }
 
-/* Coded rows alone. A query reads its own page wide, so it stands in one more page, on a row that counts for nothing: the key is the query turned
- * round and as large as f16 allows, and each head has its own. */
+/* Coded rows alone. A query reads its own page wide, so it stands in one more page, on a row that
+ * counts for nothing: the key is the query turned round and as large as f16 allows, and each head
+ * has its own. */
 void attend_coded(weir_kv_format format, const Rows &q, const Grouped &k, const Grouped &v,
                   const std::function<void(const std::string &how, const Floats &out)> &then)
 {
@@ -246,10 +250,11 @@ void run_group_effect(Codec *codec, const std::string &name, weir_kv_format form
     });
 }
 
-/* ---- KIVI's tail ------------------------------------------------------------------------------------------------------------------- */
+/* ---- KIVI's tail ----------------------------------------------------------------------------- */
 namespace {
 
-/* How many rows of K and V are coded when n are there: the case's own table, else the rule for R wide rows. */
+/* How many rows of K and V are coded when n are there: the case's own table, else the rule for R
+ * wide rows. */
 struct Cut {
     int64_t k, v;
 };
@@ -289,8 +294,9 @@ Tailed tailed(weir_kv_format format, const Rows &x, int64_t n_coded, weir_kv_sid
     return out;
 }
 
-/* Both sides as f32; then each in pages of its format, where one page holds all that is wide. The other side stays f32: the reference cuts K and V
- * at different rows, pages cut both at the same. */
+/* Both sides as f32; then each in pages of its format, where one page holds all that is wide. The
+ * other side stays f32: the reference cuts K and V at different rows, pages cut both at the
+ * same. */
 void check_tail(Codec *codec, Check *check, const std::string &tensor, weir_kv_format format,
                 const Rows &q, const Tailed &k, const Tailed &v)
 {

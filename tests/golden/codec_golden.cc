@@ -1,4 +1,5 @@
-/* tests/golden/codec_golden.cc - run_codec: which case each tensor of index.json belongs to, and what all cases share. */
+/* tests/golden/codec_golden.cc - run_codec: which case each tensor of index.json belongs to, and
+ * what all cases share. */
 #include "tests/golden/codec_golden.h"
 
 #include <strings.h>
@@ -7,7 +8,7 @@
 
 namespace golden {
 
-/* ---- the file -------------------------------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 const json_t *Codec::fields(const std::string &name) const
 {
@@ -73,7 +74,7 @@ void Codec::skip(const std::string &name, const std::string &why)
     if (file->counts->wants(file->label(name))) file->counts->skip(file->label(name), why);
 }
 
-/* ---- effect on attention ----------------------------------------------------------------------------------------------------- */
+/* ---- effect on attention --------------------------------------------------------------------- */
 
 Attended::Attended(const Codec &codec)
     : q(codec.rows("att.q")), k(codec.rows("att.k")), v(codec.rows("att.v"))
@@ -144,7 +145,7 @@ Floats bit_stream(const Floats &codes, int bits)
     return Floats(bytes.begin(), bytes.end());
 }
 
-/* ---- which case is what ------------------------------------------------------------------------------------------------------- */
+/* ---- which case is what ---------------------------------------------------------------------- */
 
 namespace {
 
@@ -158,7 +159,8 @@ Names split(const std::string &name)
     return parts;
 }
 
-/* "turbo3.d64.codes" belongs to turbo3.d64, "f16.att_out" to f16.effect, all of residual.* and qjl.* together. */
+/* "turbo3.d64.codes" belongs to turbo3.d64, "f16.att_out" to f16.effect, all of residual.* and
+ * qjl.* together. */
 std::string case_of(const std::string &tensor)
 {
     const Names       parts = split(tensor);

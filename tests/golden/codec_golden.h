@@ -1,5 +1,5 @@
-/* tests/golden/codec_golden.h - the codecs of KV rows (codec.safetensors): pages taken apart, every kernel that writes, reads or attends to
- * them, and the parts of run_codec. */
+/* tests/golden/codec_golden.h - the codecs of KV rows (codec.safetensors): pages taken apart, every
+ * kernel that writes, reads or attends to them, and the parts of run_codec. */
 #pragma once
 #include <functional>
 #include <string>
@@ -20,7 +20,7 @@ struct Rows {
     int64_t n, dim;
 };
 
-/* ---- pages -------------------------------------------------------------------------------------------------------------- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 /* `n_bits` bits from bit `shift` on of the n_bytes wide number at `at`. */
 struct Place {
@@ -30,7 +30,8 @@ struct Place {
     void     put(uint32_t bits) const;
 };
 
-/* A side of a page, taken apart by the layout that kernels/abi/kv_format.h describes and not by the codec's own functions. */
+/* A side of a page, taken apart by the layout that kernels/abi/kv_format.h describes and not by the
+ * codec's own functions. */
 class Part {
   public:
     Part(weir_kv_format format, weir_kv_side side, int64_t dim, char *at)
@@ -53,7 +54,8 @@ class Part {
     weir_kv_layout layout_;
 };
 
-/* The zeroed pages of one sequence, each with its open rows if the formats need them. Throws Broken for widths that they do not take. */
+/* The zeroed pages of one sequence, each with its open rows if the formats need them. Throws Broken
+ * for widths that they do not take. */
 class CodedPages {
   public:
     CodedPages(weir_kv_pair formats, int64_t n_heads, int64_t key_dim, int64_t value_dim,
@@ -76,18 +78,20 @@ class CodedPages {
 /* One head's rows from position 0 on in fresh pages, by every kernel of kv_write. */
 void each_written(weir_kv_pair formats, const Rows &k, const Rows &v,
                   const std::function<void(const std::string &how, CodedPages &)> &then);
-/* The same after eviction: each row comes behind one that is dropped, by every kernel of kv_compact. */
+/* The same after eviction: each row comes behind one that is dropped, by every kernel of
+ * kv_compact. */
 void each_compacted(weir_kv_pair formats, const Rows &k, const Rows &v,
                     const std::function<void(const std::string &how, CodedPages &)> &then);
 /* Rows [0, n) of head 0 as coded, by every kernel of kv_read. */
 void each_read(
     const CodedPages &pages, int64_t n,
     const std::function<void(const std::string &how, const Floats &k, const Floats &v)> &then);
-/* Queries [H, key_dim] at `position`, by every kernel of attention: [H, value_dim]. window: 0, or how many positions they see. */
+/* Queries [H, key_dim] at `position`, by every kernel of attention: [H, value_dim]. window: 0, or
+ * how many positions they see. */
 void each_attended(const CodedPages &pages, const Floats &q, int64_t position, int64_t window,
                    const std::function<void(const std::string &how, const Floats &out)> &then);
 
-/* ---- cases ---------------------------------------------------------------------------------------------------------------- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 /* The file while its cases run. */
 class Codec {
@@ -100,7 +104,8 @@ class Codec {
     /* The tensor, which must have this shape in both files. */
     Floats values(const std::string &tensor, const Shape &shape) const;
     Rows   rows(const std::string &tensor) const;
-    /* "", or why pages of the format do not take rows as wide as the tensor's, and `more` dims. Shapes that are wrong are for the case to tell. */
+    /* "", or why pages of the format do not take rows as wide as the tensor's, and `more` dims.
+     * Shapes that are wrong are for the case to tell. */
     std::string refused(const std::string &tensor, weir_kv_format format, int64_t more = 0) const;
     void        compare(Check *check, const std::string &how, const std::string &tensor,
                         const Shape &shape, const Floats &got);
@@ -120,7 +125,8 @@ struct Attended {
     explicit Attended(const Codec &codec);
     Rows q, k, v;
 };
-/* What a codec does to attention and rows, against NAME.att_out and the case NAME.effect. Rows: of decoded att.k and att.v. */
+/* What a codec does to attention and rows, against NAME.att_out and the case NAME.effect. Rows: of
+ * decoded att.k and att.v. */
 void check_effect(Codec *codec, Check *check, const std::string &how, const std::string &name,
                   const Attended &att, const Floats &out);
 void check_decoded(Codec *codec, Check *check, const std::string &how, const std::string &name,
@@ -129,7 +135,8 @@ void check_decoded(Codec *codec, Check *check, const std::string &how, const std
 /* Codes as a little-endian bit stream of bytes. */
 Floats bit_stream(const Floats &codes, int bits);
 
-/* `what`: a part of tensor names, "q8_0.d64" or "kivi2.k" or "fp8_e4m3.row.d64"; tensors: those of them that have a tolerance. */
+/* `what`: a part of tensor names, "q8_0.d64" or "kivi2.k" or "fp8_e4m3.row.d64"; tensors: those of
+ * them that have a tolerance. */
 void run_stored_rows(Codec *codec, const std::string &what, weir_kv_format format,
                      const Names &tensors);
 void run_row_effect(Codec *codec, const std::string &name, weir_kv_format format,

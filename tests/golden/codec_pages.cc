@@ -7,7 +7,7 @@
 
 namespace golden {
 
-/* ---- a part ------------------------------------------------------------------------------------------------------------- */
+/* ---- a part ---------------------------------------------------------------------------------- */
 
 static uint32_t mask_of(int n_bits) { return n_bits == 32 ? ~0u : (1u << n_bits) - 1u; }
 
@@ -91,7 +91,7 @@ Place Part::min(int64_t token, int64_t d) const
     return { at_ + layout_.mins + unit * layout_.mins_step + scale_index(token, d) * 2, 2, 0, 16 };
 }
 
-/* ---- the pages of a sequence ---------------------------------------------------------------------------------------------- */
+/* ---- the pages of a sequence ----------------------------------------------------------------- */
 
 /* Page bytes, once the widths are known to fit. */
 static size_t checked_bytes(weir_kv_pair formats, int64_t n_heads, int64_t key_dim,
@@ -157,7 +157,7 @@ Part CodedPages::open(weir_kv_side side, int64_t head, int64_t position)
                : Part(WEIR_KV_F16, side, value_dim, page + weir_kv_open_v_part(formats.k, key_dim));
 }
 
-/* ---- kernels ---------------------------------------------------------------------------------------------------------------- */
+/* ---- kernels --------------------------------------------------------------------------------- */
 
 void each_written(weir_kv_pair formats, const Rows &k, const Rows &v,
                   const std::function<void(const std::string &how, CodedPages &)> &then)

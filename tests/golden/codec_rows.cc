@@ -1,5 +1,6 @@
-/* tests/golden/codec_rows.cc - formats that code each row by itself: f16, bf16, q8_0, q4_0 and fp8. What every kernel of kv_write stores, what
- * every kernel of kv_read gives back, and what attention makes of it. */
+/* tests/golden/codec_rows.cc - formats that code each row by itself: f16, bf16, q8_0, q4_0 and fp8.
+ * What every kernel of kv_write stores, what every kernel of kv_read gives back, and what attention
+ * makes of it. */
 #include <cmath>
 
 #include "kernels/abi/convert.h"
@@ -126,7 +127,7 @@ void run_sine_block(Codec *codec)
     });
 }
 
-/* ---- fp8 ------------------------------------------------------------------------------------------------------------------- */
+/* ---- fp8 ------------------------------------------------------------------------------------- */
 namespace {
 
 float highest_of(weir_kv_format format)
@@ -161,8 +162,8 @@ Floats without_column(const Floats &x, int64_t dim)
 
 } // namespace
 
-/* F.row.dN and F.tensor.dN: .bytes, .scale and .rows of rowsN. Pages have a scale per row; a column that holds the largest value of all makes it the
- * tensor's. */
+/* F.row.dN and F.tensor.dN: .bytes, .scale and .rows of rowsN. Pages have a scale per row; a column
+ * that holds the largest value of all makes it the tensor's. */
 void run_float8_rows(Codec *codec, const std::string &what, weir_kv_format format,
                      const Names &tensors)
 {
@@ -205,7 +206,8 @@ void run_float8_rows(Codec *codec, const std::string &what, weir_kv_format forma
     });
 }
 
-/* F.cases.bytes: codes of F.cases.x under a scale of 1. Rows that begin with the highest value have this scale: the kernels code what is not above it. */
+/* F.cases.bytes: codes of F.cases.x under a scale of 1. Rows that begin with the highest value have
+ * this scale: the kernels code what is not above it. */
 void run_float8_codes(Codec *codec, const std::string &what, weir_kv_format format,
                       const Names &tensors)
 {
@@ -243,7 +245,8 @@ void run_float8_codes(Codec *codec, const std::string &what, weir_kv_format form
     });
 }
 
-/* F.table: the value of every code, 0 where it has none; read from a page that holds the codes, and coded back. */
+/* F.table: the value of every code, 0 where it has none; read from a page that holds the codes, and
+ * coded back. */
 void run_float8_table(Codec *codec, const std::string &what, weir_kv_format format,
                       const Names &tensors)
 {

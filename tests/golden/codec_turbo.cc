@@ -1,7 +1,8 @@
 /* tests/golden/codec_turbo.cc - Turbo: rows turned by H D and coded into a book.
  *
- * The reference draws D, the engine's pages have their own (weir_kv_sign). Rows multiplied by both have the same H D x, so pages hold the codes of the
- * reference; what is read, multiplied by both again, is its row. Signs are exact. */
+ * The reference draws D, the engine's pages have their own (weir_kv_sign). Rows multiplied by both
+ * have the same H D x, so pages hold the codes of the reference; what is read, multiplied by both
+ * again, is its row. Signs are exact. */
 #include <cmath>
 
 #include "kernels/abi/convert.h"

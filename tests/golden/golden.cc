@@ -21,7 +21,7 @@ std::string format(const char *text, ...)
     return out;
 }
 
-/* ---- comparing ---------------------------------------------------------------------------------------------------- */
+/* ---- comparing ------------------------------------------------------------------------------- */
 
 bool number_after(const std::string &text, const std::string &word, double *out)
 {
@@ -100,7 +100,7 @@ std::string Check::summary() const
                   worst_name_.c_str());
 }
 
-/* ---- cases -------------------------------------------------------------------------------------------------------- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 void Counts::pass(const std::string &name, const std::string &how)
 {
@@ -136,7 +136,7 @@ void Counts::run(const std::string &name, const std::function<void(Check *)> &bo
         pass(name, check.summary());
 }
 
-/* ---- JSON --------------------------------------------------------------------------------------------------------- */
+/* ---- JSON ------------------------------------------------------------------------------------ */
 
 Document::Document(const std::string &path)
 {
@@ -157,7 +157,7 @@ std::string string_at(const json_t *object, const char *key)
     return json_is_string(value) ? json_string_value(value) : "";
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------ */
+/* ---- tensors --------------------------------------------------------------------------------- */
 
 bool Tensors::open(const std::string &path, std::string *why)
 {
@@ -288,7 +288,7 @@ std::vector<float> Tensors::need_floats(const std::string          &name,
     return need_floats(name);
 }
 
-/* ---- reference values --------------------------------------------------------------------------------------------- */
+/* ---- reference values ------------------------------------------------------------------------ */
 
 void Reference::compare(Check *check, const std::string &name, const std::vector<float> &got,
                         const std::string &how)
@@ -315,7 +315,7 @@ std::vector<std::string> Reference::left() const
     return out;
 }
 
-/* ---- files -------------------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 namespace fs = std::filesystem;
 

@@ -1,5 +1,6 @@
-/* tests/golden/golden.h - what every part of the golden runner shares: cases and their count, comparisons, tensors of a safetensors file
- * and what its JSON says of them. Nothing here knows a size or a list of files: all comes from the folder. */
+/* tests/golden/golden.h - what every part of the golden runner shares: cases and their count,
+ * comparisons, tensors of a safetensors file and what its JSON says of them. Nothing here knows a
+ * size or a list of files: all comes from the folder. */
 #pragma once
 #include <jansson.h>
 
@@ -24,13 +25,13 @@ struct Broken : std::runtime_error {
 
 /* |x - want| <= atol + rtol * |want| + rtol_of_largest * max|want|; all zero: equal. */
 struct Tolerance {
-    double rtol = 0, atol = 0, rtol_of_largest = 0;
-    static Tolerance
-    parse(const std::string
-              &text); /* "rtol 1e-4 atol 2e-4"; words that are not understood leave zero */
+    double           rtol = 0, atol = 0, rtol_of_largest = 0;
+    static Tolerance parse(const std::string &text); /* "rtol 1e-4 atol 2e-4"; words that are not
+                                                        understood leave zero */
 };
 
-/* The comparisons of one case. The first failure stays; the worst error is kept as a share of what was allowed. */
+/* The comparisons of one case. The first failure stays; the worst error is kept as a share of what
+ * was allowed. */
 class Check {
   public:
     void               fail(const std::string &why);
@@ -63,7 +64,8 @@ struct Counts {
     void pass(const std::string &name, const std::string &how);
     void fail(const std::string &name, const std::string &why);
     void skip(const std::string &name, const std::string &why);
-    /* Runs a case and prints its line; whatever it throws is its failure, and so is a case that compared nothing. */
+    /* Runs a case and prints its line; whatever it throws is its failure, and so is a case that
+     * compared nothing. */
     void run(const std::string &name, const std::function<void(Check *)> &body);
 };
 
@@ -106,7 +108,8 @@ class Tensors {
     std::vector<int32_t> integers(const std::string &name) const; /* I32; empty when absent */
     std::vector<int64_t> shape(const std::string &name) const; /* empty when absent */
     std::string          dtype_name(const std::string &name) const; /* "f32"; empty when absent */
-    /* The same, for what a case cannot do without: throw Broken. n_dims: how many the shape must have, none of them 0. */
+    /* The same, for what a case cannot do without: throw Broken. n_dims: how many the shape must
+     * have, none of them 0. */
     const weir_tensor   &need(const std::string &name, weir_dtype dtype) const;
     std::vector<float>   need_floats(const std::string &name) const;
     std::vector<int32_t> need_integers(const std::string &name) const;
@@ -120,8 +123,8 @@ class Tensors {
     weir_tensor_directory *directory_ = nullptr;
 };
 
-/* Reference values: tensors, and a JSON object that holds meaning and tolerance of each. Remembers what was compared, so that what no
- * case compared can be told. */
+/* Reference values: tensors, and a JSON object that holds meaning and tolerance of each. Remembers
+ * what was compared, so that what no case compared can be told. */
 class Reference {
   public:
     Tensors       tensors;
@@ -153,7 +156,8 @@ class Reference {
     std::set<std::string> compared_;
 };
 
-/* All files below a folder, sorted; folders that cannot be read are left out, and each is entered once whatever links there are. */
+/* All files below a folder, sorted; folders that cannot be read are left out, and each is entered
+ * once whatever links there are. */
 std::vector<std::string> all_files(const std::string &folder);
 std::vector<std::string> find_files(const std::string &folder, const std::string &name);
 std::string              folder_of(const std::string &path);

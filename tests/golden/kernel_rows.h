@@ -1,4 +1,5 @@
-/* tests/golden/kernel_rows.h - running an operation on every kernel of the table that this machine can run, as dispatch would. */
+/* tests/golden/kernel_rows.h - running an operation on every kernel of the table that this machine
+ * can run, as dispatch would. */
 #pragma once
 #include <functional>
 #include <string>
@@ -25,7 +26,8 @@ class Row {
     bool               ran_ = false;
 };
 
-/* Calls `body` for every kernel of the op; it builds fresh outputs, calls run and compares. Throws Broken when none took the arguments. */
+/* Calls `body` for every kernel of the op; it builds fresh outputs, calls run and compares. Throws
+ * Broken when none took the arguments. */
 void each_row(weir_op op, const std::function<void(Row *)> &body);
 
 /* A matrix [n_out, n_in] of f32 in the layout that exact products read. */

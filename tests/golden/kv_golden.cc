@@ -1,5 +1,5 @@
-/* tests/golden/kv_golden.cc - KV folders: index.json, and which of its files have something that runs them. A pack runner is hooked
- * in by a function in `groups`. */
+/* tests/golden/kv_golden.cc - KV folders: index.json, and which of its files have something that
+ * runs them. A pack runner is hooked in by a function in `groups`. */
 #include "tests/golden/kv_golden.h"
 
 #include <filesystem>

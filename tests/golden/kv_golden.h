@@ -1,4 +1,5 @@
-/* tests/golden/kv_golden.h - the files of a KV folder (index.json): one function for each group of files. */
+/* tests/golden/kv_golden.h - the files of a KV folder (index.json): one function for each group of
+ * files. */
 #pragma once
 #include "tests/golden/golden.h"
 
@@ -15,7 +16,8 @@ struct KvFile {
     {
         return json_object_get(json_object_get(entry, "tensors"), tensor.c_str());
     }
-    /* "tol": { abs, rel, rel_to_max }, or "exact". Throws Broken when there is none to compare with. */
+    /* "tol": { abs, rel, rel_to_max }, or "exact". Throws Broken when there is none to compare
+     * with. */
     Tolerance   tolerance(const std::string &tensor) const;
     std::string label(const std::string &what) const { return "kv/" + name + "/" + what; }
 };

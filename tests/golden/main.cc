@@ -1,5 +1,7 @@
-/* tests/golden/main.cc - bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR]: every case of the known formats found
- * below DIR; --device: models run there, as with kernels.device. Real vocabularies and templates are not stored: realvocab/fetch.py gets them and prints the folder for --fetched. */
+/* tests/golden/main.cc - bazel run //tests:golden -- --dir DIR [--filter TEXT] [--fetched DIR]:
+ * every case of the known formats found below DIR; --device: models run there, as with
+ * kernels.device. Real vocabularies and templates are not stored: realvocab/fetch.py gets them and
+ * prints the folder for --fetched. */
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -58,7 +60,8 @@ bool is_text_file(const std::filesystem::path &place, const std::filesystem::pat
     return ends_with(name, ".ids.jsonl") && std::filesystem::exists(place / "conversations.json");
 }
 
-/* The tokenizer and template cases of every folder that holds strings.jsonl: small vocabularies in tok/, or conversations for real ones. */
+/* The tokenizer and template cases of every folder that holds strings.jsonl: small vocabularies in
+ * tok/, or conversations for real ones. */
 void run_texts(const std::string &folder, const char *fetched, golden::Counts *counts)
 {
     weir_golden_counts             text;

@@ -1,5 +1,6 @@
-/* tests/golden/model_golden.cc - whole models: every weight file that a golden.json names is loaded the way a user's is, computed with
- * f32 activations and f32 KV, and compared tensor by tensor: as one prompt, token by token, and over the greedy continuation. */
+/* tests/golden/model_golden.cc - whole models: every weight file that a golden.json names is loaded
+ * the way a user's is, computed with f32 activations and f32 KV, and compared tensor by tensor: as
+ * one prompt, token by token, and over the greedy continuation. */
 #include <jansson.h>
 
 #include <algorithm>
@@ -108,7 +109,8 @@ std::vector<float> read_memory(const Open &open, const void *memory, size_t n)
     return out;
 }
 
-/* Keys or values of one layer as [T, G, hd], from the pages; pair-rotated keys are put back into half-split order. */
+/* Keys or values of one layer as [T, G, hd], from the pages; pair-rotated keys are put back into
+ * half-split order. */
 std::vector<float> read_cache(const Open &open, int64_t kv_index, bool keys, bool pairs)
 {
     const weir_shape    &shape = open.shape();
@@ -293,7 +295,8 @@ std::string reason_of(const std::string &kind)
     return "no case compares these values";
 }
 
-/* One line for each kind of tensor with a tolerance that nothing was compared with: "trace", "prompt.final_norm". */
+/* One line for each kind of tensor with a tolerance that nothing was compared with: "trace",
+ * "prompt.final_norm". */
 void skip_left(const Case &c, const std::string &name, Counts *counts)
 {
     std::map<std::string, size_t> kinds;

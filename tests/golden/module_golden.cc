@@ -1,5 +1,5 @@
-/* tests/golden/module_golden.cc - single operations (modules.json): which group of tensors is which operation, and the groups that have
- * no counterpart in the engine. */
+/* tests/golden/module_golden.cc - single operations (modules.json): which group of tensors is which
+ * operation, and the groups that have no counterpart in the engine. */
 #include "tests/golden/module_golden.h"
 
 #include <cstring>

@@ -1,5 +1,5 @@
-/* tests/golden/module_golden.h - single operations: the parts of run_modules. Each takes a group of tensors of modules.safetensors, such
- * as "G8_dv", and adds the cases that it finds in it. */
+/* tests/golden/module_golden.h - single operations: the parts of run_modules. Each takes a group of
+ * tensors of modules.safetensors, such as "G8_dv", and adds the cases that it finds in it. */
 #pragma once
 #include <string>
 

@@ -1,5 +1,6 @@
-/* tests/golden/module_recurrent.cc - the recurrent mixer: convolution (G5), gates (G6), unit length (G7), the gated delta rule over few (G8)
- * and many tokens (G9), and the order of V heads in GGUF (G16). */
+/* tests/golden/module_recurrent.cc - the recurrent mixer: convolution (G5), gates (G6), unit length
+ * (G7), the gated delta rule over few (G8) and many tokens (G9), and the order of V heads in GGUF
+ * (G16). */
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +20,7 @@ Floats first_rows(const Floats &x, int64_t n, int64_t width)
     return Floats(x.begin(), x.begin() + static_cast<ptrdiff_t>(n * width));
 }
 
-/* ---- convolution -------------------------------------------------------------------------------------------------- */
+/* ---- convolution ----------------------------------------------------------------------------- */
 struct Convolution {
     Reference  *values;
     std::string group;
@@ -38,7 +39,8 @@ struct Convolution {
     }
     size_t history() const { return static_cast<size_t>((taps - 1) * channels); }
 
-    /* The first n rows in pieces of `piece`; y is compared with `name`, the history afterwards with `after` where that is there. */
+    /* The first n rows in pieces of `piece`; y is compared with `name`, the history afterwards with
+     * `after` where that is there. */
     void compare(Check *check, const Floats &start, int64_t n, int64_t piece,
                  const std::string &name, const std::string &after) const
     {
@@ -61,7 +63,7 @@ struct Convolution {
     }
 };
 
-/* ---- gated delta rule ---------------------------------------------------------------------------------------------- */
+/* ---- gated delta rule ------------------------------------------------------------------------ */
 struct Delta {
     int64_t k_heads, v_heads, key_dim, value_dim;
     bool    tiled = false;
@@ -141,8 +143,9 @@ struct DeltaInput {
     }
 };
 
-/* The tensors GROUP.q, k, v, g, beta; the first `limit` rows. Goldens give decay and write strength: a and b are such that the kernel
- * computes them (a_neg -1, softplus(a) = -g, sigmoid(b) = beta). */
+/* The tensors GROUP.q, k, v, g, beta; the first `limit` rows. Goldens give decay and write
+ * strength: a and b are such that the kernel computes them (a_neg -1, softplus(a) = -g, sigmoid(b)
+ * = beta). */
 DeltaInput delta_input(const Tensors &t, const std::string &group, int64_t limit)
 {
     const std::vector<int64_t> qs = t.need_shape(group + ".q", 3),
@@ -195,8 +198,9 @@ void run_convolution(Modules *m, const std::string &group)
     }
 }
 
-/* Decay and write strength of the kernel, seen through a state of one row each: q along dimension 0, k along 1, v = 1, S[0][0] = 1. A
- * decay is compared as the kernel applies it, exp(g): the tolerance of g is relative, that of exp(g) is g times it, and one rounding. */
+/* Decay and write strength of the kernel, seen through a state of one row each: q along dimension
+ * 0, k along 1, v = 1, S[0][0] = 1. A decay is compared as the kernel applies it, exp(g): the
+ * tolerance of g is relative, that of exp(g) is g times it, and one rounding. */
 void run_gates(Modules *m, const std::string &group)
 {
     m->run(group, [&](Check *check) {
@@ -250,7 +254,8 @@ void run_gates(Modules *m, const std::string &group)
     });
 }
 
-/* Seen through the state: from zero, with full write strength and v = 1, the key itself is what is written. */
+/* Seen through the state: from zero, with full write strength and v = 1, the key itself is what is
+ * written. */
 void run_unit_length(Modules *m, const std::string &group)
 {
     m->run(group, [&](Check *check) {
@@ -293,7 +298,8 @@ void run_recurrence(Modules *m, const std::string &group)
     });
 }
 
-/* S_zero_T65: the state after 65 tokens from nothing; S_S0_T65: from S0. o_zero, o_S0: outputs of all tokens. */
+/* S_zero_T65: the state after 65 tokens from nothing; S_S0_T65: from S0. o_zero, o_S0: outputs of
+ * all tokens. */
 void run_long_recurrence(Modules *m, const std::string &group)
 {
     Reference *const values = &m->values;
@@ -329,8 +335,9 @@ void run_long_recurrence(Modules *m, const std::string &group)
     }
 }
 
-/* hf_of_tiled_4x3: which V head of the checkpoint stands at each place of a GGUF with 4 K heads and 3 V heads for each. Heads moved so
- * and computed in tiled order give what the checkpoint's order gives. */
+/* hf_of_tiled_4x3: which V head of the checkpoint stands at each place of a GGUF with 4 K heads and
+ * 3 V heads for each. Heads moved so and computed in tiled order give what the checkpoint's order
+ * gives. */
 void run_head_order(Modules *m, const std::string &group)
 {
     for (const std::string &name : m->values.tensors.names(group + ".hf_of_tiled_"))

@@ -1,4 +1,5 @@
-/* tests/golden/module_rope.cc - rotary positions: rotation (G3), equal positions of text (G4), frequencies after scaling (G3, G19, G21). */
+/* tests/golden/module_rope.cc - rotary positions: rotation (G3), equal positions of text (G4),
+ * frequencies after scaling (G3, G19, G21). */
 #include <unistd.h>
 
 #include <cstdlib>
@@ -200,7 +201,8 @@ void run_rotation(Modules *m, const std::string &group)
     });
 }
 
-/* The kernel takes one position a token: the tokens of text, whose three positions are equal, are compared, the others are not. */
+/* The kernel takes one position a token: the tokens of text, whose three positions are equal, are
+ * compared, the others are not. */
 void run_three_positions(Modules *m, const std::string &group)
 {
     Reference *const values = &m->values;
@@ -275,7 +277,8 @@ void run_llama3_scaling(Modules *m, const std::string &group)
         });
 }
 
-/* The meaning of each tensor is the JSON of its parameters. The factor on cos and sin is derived, as where a checkpoint does not give it. */
+/* The meaning of each tensor is the JSON of its parameters. The factor on cos and sin is derived,
+ * as where a checkpoint does not give it. */
 void run_yarn(Modules *m, const std::string &group)
 {
     const std::string first = group + ".inv_freq.", factors = group + ".attention_factor";

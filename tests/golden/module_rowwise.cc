@@ -1,4 +1,5 @@
-/* tests/golden/module_rowwise.cc - operations on rows: norms (G1, G2), the feed-forward block (G12), 8-bit floats (G25). */
+/* tests/golden/module_rowwise.cc - operations on rows: norms (G1, G2), the feed-forward block
+ * (G12), 8-bit floats (G25). */
 #include <cstring>
 
 #include "kernels/abi/convert.h"
@@ -7,7 +8,8 @@
 
 namespace golden {
 
-/* G1.y_KIND_epsE: the norm of G1.x with G1.w_KIND; the zero-centred weight counts from one, as the binding of such a checkpoint adds it. */
+/* G1.y_KIND_epsE: the norm of G1.x with G1.w_KIND; the zero-centred weight counts from one, as the
+ * binding of such a checkpoint adds it. */
 static void norm(Reference *values, const std::string &group, const std::string &name,
                  const std::string &kind, float eps, Check *check)
 {

@@ -1,5 +1,5 @@
-/* tests/golden/policy_golden.cc - run_policy: each case is a text under the policy of engine/kv, as the engine would run it; scores, rows that
- * are held, and attention over them are compared. */
+/* tests/golden/policy_golden.cc - run_policy: each case is a text under the policy of engine/kv, as
+ * the engine would run it; scores, rows that are held, and attention over them are compared. */
 #include "tests/golden/policy_golden.h"
 
 #include <strings.h>
@@ -21,7 +21,7 @@ bool begins(const std::string &text, const char *prefix) { return text.rfind(pre
 
 } // namespace
 
-/* ---- the file -------------------------------------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 Policies::Policies(KvFile *f) : file(f)
 {
@@ -99,7 +99,7 @@ void Policies::skip(const std::string &name, const std::string &why)
     if (file->counts->wants(file->label(name))) file->counts->skip(file->label(name), why);
 }
 
-/* ---- what is compared --------------------------------------------------------------------------------------------------------- */
+/* ---- what is compared ------------------------------------------------------------------------ */
 
 Floats attend(const policy_test::Data &data, int64_t layer, int64_t head, const Ints &positions,
               double *mass)
@@ -174,7 +174,7 @@ void Policies::check_scores(Check *check, const std::string &name, Text *text, i
 
 namespace {
 
-/* ---- scorers over a whole prompt ------------------------------------------------------------------------------------------------- */
+/* ---- scorers over a whole prompt ------------------------------------------------------------- */
 
 /* The policy and its options for a case; "" when it is none of these. */
 std::string scorer_of(const Policies &p, const std::string &name, std::string *options)
@@ -245,7 +245,7 @@ bool run_scorer(Policies *p, const std::string &name, const Names &tensors)
     return true;
 }
 
-/* ---- budgets ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- budgets --------------------------------------------------------------------------------- */
 
 Ints integers_of(const json_t *array)
 {
@@ -328,7 +328,7 @@ void run_pyramidkv(Policies *p, const std::string &name, const Names &tensors)
     });
 }
 
-/* ---- block by block, sinks and window --------------------------------------------------------------------------------------------------- */
+/* ---- block by block, sinks and window -------------------------------------------------------- */
 
 void run_keydiff_blocks(Policies *p, const std::string &name, const Names &tensors)
 {
@@ -395,7 +395,7 @@ void run_streaming(Policies *p, const std::string &name, const Names &tensors)
     });
 }
 
-/* ---- H2O ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- H2O ------------------------------------------------------------------------------------- */
 
 /* What the case says was held after so many tokens, if it says so. */
 void check_log(Policies *p, Check *check, const std::string &name, const Text &text)
@@ -464,7 +464,7 @@ void run_h2o(Policies *p, const std::string &name, const Names &tensors)
     });
 }
 
-/* ---- the window's methods --------------------------------------------------------------------------------------------------------------- */
+/* ---- the window's methods -------------------------------------------------------------------- */
 
 /* Every query head with keys of its own, as the first code of SnapKV repeats them. */
 policy_test::Data repeated(const policy_test::Data &data)
@@ -531,7 +531,7 @@ void run_decode_method(Policies *p, const std::string &name, const Names &tensor
     });
 }
 
-/* ---- which case is what ------------------------------------------------------------------------------------------------------------------- */
+/* ---- which case is what ---------------------------------------------------------------------- */
 
 void run_shape(Policies *p, const std::string &name, const Names &tensors)
 {

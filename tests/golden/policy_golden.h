@@ -1,4 +1,5 @@
-/* tests/golden/policy_golden.h - eviction policies (policy.safetensors): the file while its cases run, and the parts of run_policy. */
+/* tests/golden/policy_golden.h - eviction policies (policy.safetensors): the file while its cases
+ * run, and the parts of run_policy. */
 #pragma once
 #include "tests/golden/kv_golden.h"
 #include "tests/unit/kv/policy_text.h"
@@ -33,8 +34,8 @@ class Policies {
     int64_t kept_of_ratio(const std::string &name) const;
     /* NAME.kept or NAME.kept.lL.hH, NAME.out and NAME.mass of what the text holds. */
     void check_held(Check *check, const std::string &name, const Text &text);
-    /* NAME.score of every (layer, KV head): protected rows, which are infinite here, are written as the greatest score of the layer and 1, or
-     * left out when the file has fewer rows. */
+    /* NAME.score of every (layer, KV head): protected rows, which are infinite here, are written as
+     * the greatest score of the layer and 1, or left out when the file has fewer rows. */
     void check_scores(Check *check, const std::string &name, Text *text, int64_t budget);
 
     KvFile *const     file;

@@ -1,4 +1,5 @@
-/* tests/golden/policy_tri.cc - TriAttention: statistics and their file, scores of single query heads, and what is held in each way of voting. */
+/* tests/golden/policy_tri.cc - TriAttention: statistics and their file, scores of single query
+ * heads, and what is held in each way of voting. */
 #include <cmath>
 #include <cstring>
 
@@ -168,7 +169,8 @@ void run_vote(Policies *p, const std::string &name, const std::string &vote, con
     });
 }
 
-/* The worked example of the specification: one key of two bands at position 3, judged at position 10. */
+/* The worked example of the specification: one key of two bands at position 3, judged at
+ * position 10. */
 void run_example(Policies *p, const std::string &name, const Names &tensors)
 {
     p->run(name, tensors, [&](Check *check) {
@@ -185,7 +187,8 @@ void run_example(Policies *p, const std::string &name, const Names &tensors)
             data.k[at(f)] = static_cast<float>(k[f][0] * c - k[f][1] * s);
             data.k[at(f + 2)] = static_cast<float>(k[f][0] * s + k[f][1] * c);
         }
-        /* The lengths of the example are means over queries that differ: two that have this mean and this length. */
+        /* The lengths of the example are means over queries that differ: two that have this mean
+         * and this length. */
         const double length[2] = { 1.2, .5 };
         Floats       queries(8);
         for (int f = 0; f < 2; f++) {

@@ -1,5 +1,5 @@
-/* tests/golden/quant_golden.cc - block formats and small floats (quant_blocks.*): NAME.raw to NAME.f32, special patterns, rounding, and
- * the checksum of all 65536 values. */
+/* tests/golden/quant_golden.cc - block formats and small floats (quant_blocks.*): NAME.raw to
+ * NAME.f32, special patterns, rounding, and the checksum of all 65536 values. */
 #include <strings.h>
 
 #include <cstring>
@@ -59,7 +59,8 @@ void compare_blocks(Check *check, const Tensors &file, const std::string &name, 
         throw Broken(name + ": the sizes of blocks and values do not fit");
     if (weir_dequantise(got.data(), raw.data, dtype, static_cast<int64_t>(want.size())) != WEIR_OK)
         throw Broken(name + " is refused");
-    /* One unit in the last place where a block multiplies scale and sub-scale or adds a minimum, none elsewhere. */
+    /* One unit in the last place where a block multiplies scale and sub-scale or adds a minimum,
+     * none elsewhere. */
     const int allowed =
         weir_dtype_of(dtype).block_elements > 32 || dtype == WEIR_Q4_1 || dtype == WEIR_Q5_1 ? 1
                                                                                              : 0;

@@ -1,5 +1,5 @@
-/* tests/golden/sampler_golden.cc - the sampling chain (samplers.json): every step of every case, and draws as often as the probabilities
- * say. */
+/* tests/golden/sampler_golden.cc - the sampling chain (samplers.json): every step of every case,
+ * and draws as often as the probabilities say. */
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -118,7 +118,8 @@ class Samplers {
                 static_cast<float>(static_cast<double>(scratch->weights[i]) / scratch->total);
         values_->compare(check, stem + "probs", probabilities);
     }
-    /* Within 7 standard deviations and 7: a right sampler stays inside for any folder, also for ids that hardly ever come. */
+    /* Within 7 standard deviations and 7: a right sampler stays inside for any folder, also for ids
+     * that hardly ever come. */
     void draws(Check *check, const std::string &stem, const float *logits,
                const weir_sampling &sampling, size_t seed)
     {

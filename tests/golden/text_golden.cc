@@ -1,4 +1,5 @@
-/* tests/golden/text_golden.cc - comparison of ids, pieces, decoded text and streams with JSON lines files. */
+/* tests/golden/text_golden.cc - comparison of ids, pieces, decoded text and streams with JSON lines
+ * files. */
 #include "tests/golden/text_golden.h"
 
 #include <jansson.h>
@@ -29,7 +30,8 @@ struct failure {
     std::string text;
 };
 
-/* Calls `each` for every record of a JSON lines file; throws what is wrong with the first bad one. */
+/* Calls `each` for every record of a JSON lines file; throws what is wrong with the first bad
+ * one. */
 size_t for_each_record(const std::string &path, const std::function<void(json_t *)> &each)
 {
     std::ifstream in(path, std::ios::binary);
@@ -124,7 +126,7 @@ std::string decode(const weir_tokenizer *tokenizer, const ids_t &ids, bool skip)
     return take(&out);
 }
 
-/* ---- cases ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 struct flavour {
     tokenizer_ptr            tokenizer;
@@ -257,7 +259,7 @@ size_t check_chat(const std::string &path, const std::map<std::string, flavour> 
     return n;
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 void fail(const std::string &name, const std::string &why, weir_golden_counts *counts)
 {

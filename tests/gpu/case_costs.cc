@@ -1,4 +1,5 @@
-// The bench cases of every op as lines "op <tab> case <tab> bytes <tab> flops": what cost_model.py reckons with.
+// The bench cases of every op as lines "op <tab> case <tab> bytes <tab> flops": what cost_model.py
+// reckons with.
 #include <cstdio>
 #include <cstring>
 

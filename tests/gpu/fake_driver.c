@@ -1,5 +1,6 @@
-/* tests/gpu/fake_driver.c - a libcuda.so.1 with one device whose capability is FAKE_CAPABILITY (90 for sm_90): takes every call that the offload
- * runtime makes on its way to a launch, runs nothing, and reports what it was asked for. Memory is the host's. */
+/* tests/gpu/fake_driver.c - a libcuda.so.1 with one device whose capability is FAKE_CAPABILITY (90
+ * for sm_90): takes every call that the offload runtime makes on its way to a launch, runs nothing,
+ * and reports what it was asked for. Memory is the host's. */
 #include "tests/gpu/fake_driver.h"
 
 #include <stdint.h>
@@ -34,7 +35,7 @@ static int capability(void)
     return text ? atoi(text) : 90;
 }
 
-/* ---- the device -------------------------------------------------------------------------------------------------------- */
+/* ---- the device ------------------------------------------------------------------------------ */
 EXPORT CUresult cuInit(unsigned flags) { return (void)flags, CUDA_SUCCESS; }
 EXPORT CUresult cuDeviceGetCount(int *n) { return *n = 1, CUDA_SUCCESS; }
 EXPORT CUresult cuDeviceGet(CUdevice *device, int number) { return *device = number, CUDA_SUCCESS; }
@@ -79,7 +80,7 @@ EXPORT CUresult cuEventCreate(CUevent *event, unsigned flags)
     return (void)flags, *event = &report, CUDA_SUCCESS;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *memory, size_t bytes)
 {
     return *memory = (CUdeviceptr)calloc(1, bytes), CUDA_SUCCESS;
@@ -104,8 +105,9 @@ EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, C
     return cuMemcpyDtoH_v2(to, from, bytes);
 }
 
-/* ---- images and launches ----------------------------------------------------------------------------------------------- */
-/* A fat binary is a header { magic, version, header bytes, payload bytes } and entries { kind, version, header bytes, payload bytes, ... sm }. */
+/* ---- images and launches --------------------------------------------------------------------- */
+/* A fat binary is a header { magic, version, header bytes, payload bytes } and entries { kind,
+ * version, header bytes, payload bytes, ... sm }. */
 EXPORT CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned n_options,
                                    int *options, void **values)
 {
@@ -164,7 +166,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned x, unsigned y, unsi
     return CUDA_SUCCESS;
 }
 
-/* ---- calls without an answer --------------------------------------------------------------------------------------------- */
+/* ---- calls without an answer ----------------------------------------------------------------- */
 #define QUIET(name)                                                                                \
     EXPORT CUresult name(void);                                                                    \
     EXPORT CUresult name(void) { return CUDA_SUCCESS; }

@@ -1,7 +1,8 @@
-// The plugin's images against libomptarget and a driver that is played: every architecture gets its image, kernels are found and launched.
+// The plugin's images against libomptarget and a driver that is played: every architecture gets its
+// image, kernels are found and launched.
 //
-// images_test           all architectures, each in a process of its own, for libomptarget looks once
-// images_test 89        one of them
+// images_test           all architectures, each in a process of its own, for libomptarget looks
+// once images_test 89        one of them
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,5 +1,6 @@
-// Engines on the plugin's own table of kernels, opened but not run: weights are packed as its kernels read them, and every op of a step has a row that takes it, in every
-// format of KV that is promised. What has none is computed by the CPU, or refused with the reason.
+// Engines on the plugin's own table of kernels, opened but not run: weights are packed as its
+// kernels read them, and every op of a step has a row that takes it, in every format of KV that is
+// promised. What has none is computed by the CPU, or refused with the reason.
 #include <gtest/gtest.h>
 
 #include <string>

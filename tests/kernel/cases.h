@@ -1,7 +1,9 @@
-/* tests/kernel/cases.h - arguments for every op, built the same way for the parity test, the benches and the GPU check.
+/* tests/kernel/cases.h - arguments for every op, built the same way for the parity test, the
+ * benches and the GPU check.
  *
- * A case is a recipe: built twice with the same name it gives the same inputs in other memory, so that one kernel's work can be
- * compared with another's. Every array lies between guards, and gaps between strides hold a pattern: writes outside show. */
+ * A case is a recipe: built twice with the same name it gives the same inputs in other memory, so
+ * that one kernel's work can be compared with another's. Every array lies between guards, and gaps
+ * between strides hold a pattern: writes outside show. */
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -79,11 +81,13 @@ struct Case {
     Work work;
 };
 
-// Random, edge and aliased shapes; and the shapes of a 0.8B hybrid model at decode and prefill. Of matmul those with the layout of GPUs; for the others see matmul_cases.h.
+// Random, edge and aliased shapes; and the shapes of a 0.8B hybrid model at decode and prefill. Of
+// matmul those with the layout of GPUs; for the others see matmul_cases.h.
 std::vector<Case> parity_cases(weir_op op);
 std::vector<Case> bench_cases(weir_op op);
 
-// Empty when the regions agree to atol + rtol * |reference|, else where the first of them differs most.
+// Empty when the regions agree to atol + rtol * |reference|, else where the first of them differs
+// most.
 std::string difference(const Builder &reference, const Builder &other, double atol, double rtol);
 
 } // namespace weir_test

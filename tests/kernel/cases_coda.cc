@@ -84,7 +84,8 @@ weir_coda_layer *layer_of(Builder &b, const Bank &bank, const Options &options)
     return layer;
 }
 
-// Random rows; the ring's are at random places among those in use, in between are `n_used` slots of the banks.
+// Random rows; the ring's are at random places among those in use, in between are `n_used` slots of
+// the banks.
 void place_slots(Builder &b, const weir_coda_layer *layer, const weir_coda_state &state,
                  int64_t n_used)
 {

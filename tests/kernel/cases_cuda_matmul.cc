@@ -1,4 +1,5 @@
-// Cases of matmul with weights in the layout of GPUs, which need no stream to be packed: every type that is kept, both ways of reading a matrix.
+// Cases of matmul with weights in the layout of GPUs, which need no stream to be packed: every type
+// that is kept, both ways of reading a matrix.
 #include <stdexcept>
 
 #include "kernels/cuda/weight.h"

@@ -23,7 +23,8 @@ std::string label(const char *op, std::initializer_list<int64_t> numbers);
 std::string suffix(Fill fill);
 /* Element types that weight files hold and kernels read. */
 const std::vector<weir_dtype> &file_dtypes();
-/* n elements (a multiple of the block) of weights around 0.02 in size; block scales are small positive halves, quants any bits. */
+/* n elements (a multiple of the block) of weights around 0.02 in size; block scales are small
+ * positive halves, quants any bits. */
 void fill_weights(Builder &b, void *data, weir_dtype dtype, int64_t n);
 
 } // namespace weir_test

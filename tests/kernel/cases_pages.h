@@ -1,4 +1,5 @@
-// Pages of KV rows, filled as the ops find them, for the cases of all ops that look along a sequence.
+// Pages of KV rows, filled as the ops find them, for the cases of all ops that look along a
+// sequence.
 #pragma once
 #include "tests/kernel/cases_internal.h"
 
@@ -29,16 +30,20 @@ struct Page {
 // A page with its first n_tokens rows filled and the rest zero, as the contract promises.
 Page page_of(Builder &b, const Kv &kv, int64_t n_tokens, bool compared);
 
-// What a call does with the rows of its batch: kv_write puts them into pages that are compared; kv_read finds full pages closed and not open;
-// attention finds the rows of all pages that they lie in open too.
+// What a call does with the rows of its batch: kv_write puts them into pages that are compared;
+// kv_read finds full pages closed and not open; attention finds the rows of all pages that they lie
+// in open too.
 enum class Use { Write, Read, Attend };
 
-// Pages for all heads of each span. Of long texts only the first pages and the last are made, the others are copies.
+// Pages for all heads of each span. Of long texts only the first pages and the last are made, the
+// others are copies.
 weir_kv_segment *kv_segments(Builder &b, const Spans &spans, const Kv &kv, Use use);
 
-// Every format on a width that it takes, K and V alike, and some mixed; rows that end within a page, at its end, and past it.
+// Every format on a width that it takes, K and V alike, and some mixed; rows that end within a
+// page, at its end, and past it.
 std::vector<Kv> coded_formats();
-// The first pages in a format of their own: with open pages and without, turbo's on either side, on both and on none.
+// The first pages in a format of their own: with open pages and without, turbo's on either side, on
+// both and on none.
 std::vector<Kv> formats_with_sinks();
 
 } // namespace weir_test

@@ -1,4 +1,5 @@
-// Cases of matmul: every file type, packed as the engine packs it, with ragged shapes, bias, accumulation and several outputs.
+// Cases of matmul: every file type, packed as the engine packs it, with ragged shapes, bias,
+// accumulation and several outputs.
 #include "tests/kernel/matmul_cases.h"
 
 #include <map>
@@ -41,7 +42,8 @@ weir_stream *stream_of(const char *level)
     return slot.get();
 }
 
-// The packed weight; for the specification plain rows where the layout keeps or rounds the file's values.
+// The packed weight; for the specification plain rows where the layout keeps or rounds the file's
+// values.
 weir_weight *weight_of(Builder &b, weir_stream *stream, const Matmul &m, int64_t n_out,
                        bool specification)
 {

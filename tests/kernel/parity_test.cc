@@ -1,6 +1,7 @@
 // Every row of the kernel table against ref, on every case of its op, with the row's own tolerance.
 //
-// Rows that this machine cannot run are skipped with the reason. A row that accepts no case at all is a failure: it is untested.
+// Rows that this machine cannot run are skipped with the reason. A row that accepts no case at all
+// is a failure: it is untested.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -49,7 +50,8 @@ const weir_kernel *reference_of(weir_op op)
     return nullptr;
 }
 
-// What ref makes of a case; computed once for all rows of an op. Forced levels pack weights in their own ways.
+// What ref makes of a case; computed once for all rows of an op. Forced levels pack weights in
+// their own ways.
 const Builder &expected(const Case &test_case, weir_op op, const std::string &packing = "")
 {
     static std::map<std::string, std::unique_ptr<Builder>> done;
@@ -68,7 +70,8 @@ const Builder &expected(const Case &test_case, weir_op op, const std::string &pa
     return *slot;
 }
 
-// The reason is the machine's, not the arguments': with all capabilities it would be another, or none.
+// The reason is the machine's, not the arguments': with all capabilities it would be another, or
+// none.
 bool needs_another_machine(const weir_kernel *row, const void *args, const std::string &why)
 {
     const weir_caps   all = { true, true, true, true, true, true, 90 };
@@ -143,7 +146,8 @@ TEST(Table, EveryOpEndsWithARefThatHasCases)
 
 class ForcedIsa : public testing::TestWithParam<const char *> {};
 
-// What dispatch chooses on a machine of this level: every case of every op runs and agrees with ref.
+// What dispatch chooses on a machine of this level: every case of every op runs and agrees with
+// ref.
 TEST_P(ForcedIsa, DispatchRunsEveryCase)
 {
     Stream stream(2, GetParam());

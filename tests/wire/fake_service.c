@@ -1,5 +1,6 @@
-/* tests/wire/fake_service.c - batching, slots, queue, prefix cache, seeds, log-probabilities and cancellation as the real service has them,
- * over logits that are a hash of the tokens before. Greedy text is printable; hot sampling reaches every byte. */
+/* tests/wire/fake_service.c - batching, slots, queue, prefix cache, seeds, log-probabilities and
+ * cancellation as the real service has them, over logits that are a hash of the tokens before.
+ * Greedy text is printable; hot sampling reaches every byte. */
 #include "tests/wire/fake_service.h"
 
 #include <math.h>
@@ -60,7 +61,7 @@ struct weir_service {
     bool                  stop, draining;
 };
 
-/* ---- the pseudo-model ------------------------------------------------------------------------------------------------ */
+/* ---- the pseudo-model ------------------------------------------------------------------------ */
 
 static uint64_t mix(uint64_t x)
 {
@@ -166,7 +167,7 @@ static int32_t draw(weir_service *s, const weir_job *job, int32_t choice, const 
     return s->order[0];
 }
 
-/* ---- prefix cache ----------------------------------------------------------------------------------------------------- */
+/* ---- prefix cache ---------------------------------------------------------------------------- */
 
 static bool same_salt(const char *a, const char *b)
 {
@@ -198,7 +199,7 @@ static void remember(weir_service *s, const weir_job *job)
     c->salt = job->salt != NULL ? strdup(job->salt) : NULL;
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static bool emit(weir_job *job, weir_event event)
 {
@@ -307,7 +308,7 @@ static bool step_job(weir_service *s, weir_job *job)
     return true;
 }
 
-/* ---- the engine thread --------------------------------------------------------------------------------------------------- */
+/* ---- the engine thread ----------------------------------------------------------------------- */
 
 static void admit(weir_service *s, weir_job *job)
 {
@@ -381,7 +382,7 @@ static void *engine(void *argument)
     }
 }
 
-/* ---- the contract ----------------------------------------------------------------------------------------------------------- */
+/* ---- the contract ---------------------------------------------------------------------------- */
 
 static void free_job(weir_job *job)
 {

@@ -1,4 +1,5 @@
-/* tests/wire/fake_service.h - engine/schedule/service.h without an engine: a deterministic pseudo-model for tests of the server. */
+/* tests/wire/fake_service.h - engine/schedule/service.h without an engine: a deterministic
+ * pseudo-model for tests of the server. */
 #pragma once
 #include "engine/schedule/service.h"
 #include "engine/schedule/sessions.h"
@@ -21,7 +22,8 @@ WEIR_MUST_CHECK weir_status weir_fake_service_open(weir_service           **out,
 weir_service_info *weir_fake_service_info(weir_service *service);
 void               weir_fake_service_close(weir_service *service); /* all jobs were released */
 
-/* Names without files. Some have a meaning: "damaged" cannot be restored, "busy" waits for another, "full" finds no room, "disk" fails. */
+/* Names without files. Some have a meaning: "damaged" cannot be restored, "busy" waits for another,
+ * "full" finds no room, "disk" fails. */
 weir_sessions *weir_fake_sessions_open(void);
 void           weir_fake_sessions_close(weir_sessions *sessions);
 

@@ -16,7 +16,8 @@ int64_t weir_budget_kept(int64_t n, double ratio)
 void weir_budget_pyramid(int64_t *rows, int64_t n_layers, int64_t n, double kept, int64_t window,
                          double beta)
 {
-    /* Through the capacity, as the published code goes: kept + window - window is not kept in every last bit. */
+    /* Through the capacity, as the published code goes: kept + window - window is not kept in every
+     * last bit. */
     const double capacity = (double)window + kept;
     double       least = (capacity - (double)window) / beta,
            most = (capacity - (double)window) * 2 - least;
@@ -32,7 +33,7 @@ void weir_budget_pyramid(int64_t *rows, int64_t n_layers, int64_t n, double kept
     }
 }
 
-/* ---- lists of heads ---------------------------------------------------------------------------------------------------------------- */
+/* ---- lists of heads -------------------------------------------------------------------------- */
 
 /* A whole number below `limit`; NULL when there is none. */
 static const char *parse_number(int64_t *out, const char *at, int64_t limit)
@@ -81,7 +82,7 @@ weir_status weir_budget_parse_heads(bool *flags, int64_t n_layers, int64_t n_kv_
     return WEIR_OK;
 }
 
-/* ---- a policy's split --------------------------------------------------------------------------------------------------------------- */
+/* ---- a policy's split ------------------------------------------------------------------------ */
 
 void weir_budget_fill(int64_t *rows, const weir_policy *policy, int64_t budget, int64_t n_rows,
                       const bool *whole)

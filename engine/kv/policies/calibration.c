@@ -1,4 +1,5 @@
-/* engine/kv/policies/calibration.c - statistics of queries: memory, checks, values, and the accumulator. */
+/* engine/kv/policies/calibration.c - statistics of queries: memory, checks, values, and the
+ * accumulator. */
 #include "engine/kv/policies/calibration.h"
 
 #include <inttypes.h>
@@ -9,7 +10,7 @@
 #include "engine/base/checked.h"
 #include "engine/base/memory.h"
 
-/* ---- memory ------------------------------------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* A file that does not say what it is of says nothing of dims that are not rotated. */
 static int64_t head_size(const weir_calibration *c)
@@ -44,7 +45,7 @@ void weir_calibration_close(weir_calibration *calibration) { weir_memory_give(ca
 
 size_t weir_calibration_bytes(const weir_calibration *calibration) { return calibration->bytes; }
 
-/* ---- values ------------------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 float *calibration_head(const weir_calibration *c, int64_t layer, int64_t query_head)
 {
@@ -81,7 +82,7 @@ uint64_t weir_calibration_digest(const weir_calibration *c)
     return XXH3_64bits(c->budget_scale, n * sizeof(float));
 }
 
-/* ---- checks -------------------------------------------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 /* The mean of complex numbers is no longer than the mean of their lengths; f32 rounds both. */
 static bool is_mean_of(float re, float im, float length)
@@ -163,7 +164,7 @@ weir_status weir_calibration_check(const weir_calibration *c, const weir_policy_
     return check_rotation(c, shape, error);
 }
 
-/* ---- accumulator ------------------------------------------------------------------------------------------------------------------ */
+/* ---- accumulator ----------------------------------------------------------------------------- */
 
 struct weir_calibrator {
     weir_policy_shape shape;

@@ -1,4 +1,5 @@
-/* engine/kv/policies/calibration.h - the statistics in memory; shared by their reader, writer and accumulator. */
+/* engine/kv/policies/calibration.h - the statistics in memory; shared by their reader, writer and
+ * accumulator. */
 #pragma once
 #include "engine/kv/calibration.h"
 
@@ -13,8 +14,8 @@ struct weir_calibration {
     size_t   bytes;
     float   *budget_scale; /* [layers] */
     float   *frequencies; /* [bands] */
-    float *
-        heads; /* [layers, heads, 3 * bands + head_dim - rotary_dim]: re, im, length, plain; the last part with has_identity */
+    float *heads; /* [layers, heads, 3 * bands + head_dim - rotary_dim]: re, im, length, plain; the
+                     last part with has_identity */
 };
 
 /* All numbers 0, sizes set from `sizes`. EINVAL when they have no size that fits, ENOMEM. */

@@ -1,5 +1,6 @@
-/* engine/kv/policies/calibration_file.c - query statistics as a file (layout in engine/kv/calibration.h). No number of it is believed: the sizes
- * have to make up exactly its length before anything is taken. */
+/* engine/kv/policies/calibration_file.c - query statistics as a file (layout in
+ * engine/kv/calibration.h). No number of it is believed: the sizes have to make up exactly its
+ * length before anything is taken. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -47,7 +48,7 @@ static weir_status damaged(const char *name, const char *what, weir_error *error
                           what);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static weir_status parse_header(weir_calibration *c, const unsigned char *bytes, size_t n,
                                 const char *name, weir_error *error)
@@ -124,7 +125,8 @@ static weir_status parse_identity(weir_calibration *c, const unsigned char *at, 
     return WEIR_OK;
 }
 
-/* The fourth vector of a head is skipped: writers disagree about it, and it follows from the others. */
+/* The fourth vector of a head is skipped: writers disagree about it, and it follows from the
+ * others. */
 static void parse_numbers(weir_calibration *c, const unsigned char *at, const unsigned char *added)
 {
     const int64_t n_plain = c->head_dim - c->rotary_dim;
@@ -166,7 +168,7 @@ weir_status weir_calibration_read(weir_calibration **out, const char *path, weir
     return status;
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void put32(unsigned char *at, uint32_t value)
 {

@@ -1,11 +1,13 @@
-/* engine/kv/policies/expected.c - attention that coming queries will pay (Devoto et al. 2025, Expected Attention). Queries before rotation are taken
- * for normal with mean mu and covariance Sigma; those at the next F positions are rotated on average by
+/* engine/kv/policies/expected.c - attention that coming queries will pay (Devoto et al. 2025,
+ * Expected Attention). Queries before rotation are taken for normal with mean mu and covariance
+ * Sigma; those at the next F positions are rotated on average by
  *
- *   Rbar_f = m e^{i w_f (t + (F-1)/2)} sin(F w_f / 2) / (F sin(w_f / 2))       (m: magnitude of RoPE; dims that are not rotated: 1)
- *   z_j = c mu'.k_j + c^2 k_j' Sigma' k_j / 2,   mu' = Rbar mu, Sigma' = Rbar Sigma Rbar^T, c: scale of the logits
- *   score_j = (mean over the group of softmax_j z_j + epsilon) * |v_j|; the sinks stay
- * State: sums of q and, with covariance, of q q^T for each query head, d (d + 3) / 2 doubles. Queries of the sinks do not count. Cost: a quadratic
- * form of d * d for each row and query head; without covariance one dot product. */
+ *   Rbar_f = m e^{i w_f (t + (F-1)/2)} sin(F w_f / 2) / (F sin(w_f / 2))       (m: magnitude of
+ * RoPE; dims that are not rotated: 1) z_j = c mu'.k_j + c^2 k_j' Sigma' k_j / 2,   mu' = Rbar mu,
+ * Sigma' = Rbar Sigma Rbar^T, c: scale of the logits score_j = (mean over the group of softmax_j
+ * z_j + epsilon) * |v_j|; the sinks stay State: sums of q and, with covariance, of q q^T for each
+ * query head, d (d + 3) / 2 doubles. Queries of the sinks do not count. Cost: a quadratic form of d
+ * * d for each row and query head; without covariance one dot product. */
 #include <math.h>
 
 #include "engine/kv/policies/policy_ops.h"
@@ -35,7 +37,8 @@ static void layout(policy_layout *out, const weir_policy_options *options,
         policy_scratch_size((size_t)dim, 2 * sizeof(double)) + floats(group * shape->max_rows);
 }
 
-/* ---- statistics: sums[0] counts, then for each query head sum q [d] and the lower triangle of sum q q^T -------------------------------- */
+/* ---- statistics: sums[0] counts, then for each query head sum q [d] and the lower triangle of sum
+ * q q^T  */
 
 static void add_query(double *sums, const float *q, int64_t dim, bool has_covariance)
 {
@@ -63,7 +66,7 @@ static void observe(const weir_policy *policy, weir_policy_state *state,
                       options->covariance);
 }
 
-/* ---- rotation ------------------------------------------------------------------------------------------------------------------- */
+/* ---- rotation -------------------------------------------------------------------------------- */
 
 static void mean_rotation(const weir_policy *policy, int64_t t, double *re, double *im)
 {
@@ -130,7 +133,7 @@ static float expected_logit(const moments *m, int64_t member, const float *key, 
     return sum;
 }
 
-/* ---- scores ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- scores ---------------------------------------------------------------------------------- */
 
 static moments take_moments(policy_call *call, const policy_head *at)
 {

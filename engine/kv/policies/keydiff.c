@@ -1,8 +1,9 @@
 /* engine/kv/policies/keydiff.c - keys unlike the others (Park et al. 2025, KeyDiff):
  *
  *   anchor = mean_j k_j / |k_j|        score_j = -cos(k_j, anchor)
- * State: none. Cost: two passes over the keys. With block > 0 as in the paper: the rows kept so far and the next block are judged together,
- * block by block, so a row that was dropped never comes back; this holds the keys of one head in scratch. */
+ * State: none. Cost: two passes over the keys. With block > 0 as in the paper: the rows kept so far
+ * and the next block are judged together, block by block, so a row that was dropped never comes
+ * back; this holds the keys of one head in scratch. */
 #include <math.h>
 
 #include "engine/kv/policies/policy_ops.h"
@@ -86,7 +87,7 @@ static weir_status score_plain(policy_call *call, const policy_head *at, float *
     return WEIR_OK;
 }
 
-/* ---- block by block ------------------------------------------------------------------------------------------------------------ */
+/* ---- block by block -------------------------------------------------------------------------- */
 
 typedef struct candidates {
     float    *keys; /* [n, dim] */

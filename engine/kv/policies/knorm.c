@@ -1,4 +1,5 @@
-/* engine/kv/policies/knorm.c - short keys are attended to (Devoto et al. 2024): score_j = -|k_j|. State: none. Cost: one pass over the keys. */
+/* engine/kv/policies/knorm.c - short keys are attended to (Devoto et al. 2024): score_j = -|k_j|.
+ * State: none. Cost: one pass over the keys. */
 #include <math.h>
 
 #include "engine/kv/policies/policy_ops.h"

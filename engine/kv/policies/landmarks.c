@@ -1,14 +1,17 @@
-/* engine/kv/policies/landmarks.c - a window and a bank of rows whose values are unlike one another (Maio 2026, CoDA-GQA-L's exact bank), for models that
- * were trained without it: no differential term, no prototypes, and no trained gate.
+/* engine/kv/policies/landmarks.c - a window and a bank of rows whose values are unlike one another
+ * (Maio 2026, CoDA-GQA-L's exact bank), for models that were trained without it: no differential
+ * term, no prototypes, and no trained gate.
  *
- * Rows that leave the window of the last budget - S - M rows are judged from the oldest on. With c the greatest cosine of a row's value with those in
- * the bank of M rows:
+ * Rows that leave the window of the last budget - S - M rows are judged from the oldest on. With c
+ * the greatest cosine of a row's value with those in the bank of M rows:
  *
  *   c < novelty   the row takes a free place, or that of the row which was longest not found
  *   else          the row that is nearest was found again, and this one is not kept
- * gate=norm passes over rows whose values are shorter than half the mean: attention adds little of them, whatever they are like.
- * S sinks, the bank and the latest rows stay. State: none; what was found among rows that are gone is forgotten. Each KV head has a bank of its own, where
- * the package has one for all heads. Cost: the values once, or twice with gate=norm, and M products for each row outside the window. */
+ * gate=norm passes over rows whose values are shorter than half the mean: attention adds little of
+ * them, whatever they are like. S sinks, the bank and the latest rows stay. State: none; what was
+ * found among rows that are gone is forgotten. Each KV head has a bank of its own, where the
+ * package has one for all heads. Cost: the values once, or twice with gate=norm, and M products for
+ * each row outside the window. */
 #include <math.h>
 
 #include "engine/kv/policies/policy_ops.h"

@@ -71,7 +71,7 @@ static const policy_default common[] = {
     { "heads", "" },        { NULL, NULL },
 };
 
-/* ---- which method has what ---------------------------------------------------------------------------------------------------- */
+/* ---- which method has what ------------------------------------------------------------------- */
 
 static const parameter *find_parameter(const char *name, size_t length)
 {
@@ -108,7 +108,7 @@ static const char *nearest_option(const weir_policy_ops *ops, const char *name)
     return best;
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* Number of the word in a list with blanks between; -1: it is not there. */
 static int64_t word_number(const char *words, const char *word)
@@ -207,7 +207,7 @@ static void print_value(char *out, size_t size, const weir_policy_options *optio
     }
 }
 
-/* ---- public ----------------------------------------------------------------------------------------------------------------- */
+/* ---- public ---------------------------------------------------------------------------------- */
 
 weir_status weir_policy_options_default(weir_policy_options *options, const char *name,
                                         weir_error *error)

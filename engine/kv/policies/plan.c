@@ -1,5 +1,5 @@
-/* engine/kv/policies/plan.c - from scores to keep lists, the same for every method: protected rows, budgets of heads, budgets that the heads of
- * a layer share. */
+/* engine/kv/policies/plan.c - from scores to keep lists, the same for every method: protected rows,
+ * budgets of heads, budgets that the heads of a layer share. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -8,7 +8,7 @@
 
 enum { ALIGNMENT = 64 };
 
-/* ---- scratch ------------------------------------------------------------------------------------------------------------------ */
+/* ---- scratch --------------------------------------------------------------------------------- */
 
 size_t policy_scratch_size(size_t count, size_t size)
 {
@@ -51,7 +51,7 @@ void policy_call_open(policy_call *call, void *scratch)
     call->scratch_used = 0;
 }
 
-/* ---- heads --------------------------------------------------------------------------------------------------------------------- */
+/* ---- heads ----------------------------------------------------------------------------------- */
 
 int64_t policy_n_first(const weir_policy *policy, const weir_policy_rows *rows)
 {
@@ -66,7 +66,8 @@ int64_t policy_n_last(const weir_policy *policy)
                                                           : policy->layout.n_last;
 }
 
-/* A prompt that is pinned and fills the budget must not make every row after it be dropped: it then keeps some room behind it. */
+/* A prompt that is pinned and fills the budget must not make every row after it be dropped: it then
+ * keeps some room behind it. */
 int64_t policy_room(const weir_policy *policy, const weir_policy_rows *rows, int64_t budget,
                     bool *is_over)
 {
@@ -118,7 +119,7 @@ weir_status policy_score(policy_call *call, const policy_head *at, float *scores
     return call->policy->options.ops->score(call, at, scores);
 }
 
-/* ---- lists --------------------------------------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 static int32_t *list_at(const policy_call *call, int32_t *lists, const policy_head *at)
 {
@@ -173,7 +174,8 @@ void policy_keep(policy_call *call, const policy_head *at, const float *scores)
     take(call, at, call->keys, &cut);
 }
 
-/* ---- budgets that heads share (AdaKV, Feng et al. 2024): each head's best are safe, then the greatest scores of all heads ---------------- */
+/* ---- budgets that heads share (AdaKV, Feng et al. 2024): each head's best are safe, then the
+ * greatest scores of all heads  */
 
 /* Puts the `n_safe` greatest keys out of reach of all others. */
 static void make_safe(uint32_t *keys, int64_t n, int64_t n_safe)

@@ -5,7 +5,8 @@
 /* Rows at the beginning and at the end that stay whatever the budget. */
 int64_t policy_n_first(const weir_policy *policy, const weir_policy_rows *rows);
 int64_t policy_n_last(const weir_policy *policy);
-/* The rows that a head keeps of a budget: more than that when what is pinned leaves no room in it. */
+/* The rows that a head keeps of a budget: more than that when what is pinned leaves no room in
+ * it. */
 int64_t policy_room(const weir_policy *policy, const weir_policy_rows *rows, int64_t budget,
                     bool *is_over);
 /* Bytes of a plan's scratch; false when they do not fit a size. */

@@ -1,4 +1,5 @@
-/* engine/kv/policies/policy.c - opening a policy: options, shape and calibration checked once, so that no step has to. */
+/* engine/kv/policies/policy.c - opening a policy: options, shape and calibration checked once, so
+ * that no step has to. */
 #include "engine/kv/policy.h"
 
 #include <inttypes.h>

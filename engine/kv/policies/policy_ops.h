@@ -1,4 +1,5 @@
-/* engine/kv/policies/policy_ops.h - what a policy is made of, and what all of them share. A method is mostly one function: scores of a head's rows. */
+/* engine/kv/policies/policy_ops.h - what a policy is made of, and what all of them share. A method
+ * is mostly one function: scores of a head's rows. */
 #pragma once
 #include <string.h>
 
@@ -9,14 +10,14 @@
 extern "C" {
 #endif
 
-/* ---- a method ------------------------------------------------------------------------------------------------------------ */
+/* ---- a method -------------------------------------------------------------------------------- */
 
 /* What a method asks for with these options and this shape. */
 typedef struct policy_layout {
     unsigned needs;
     int64_t  row_values; /* f32 of state for each row ... */
-    bool
-        is_per_layer; /* ... once for a layer whose heads keep the same rows; else for each KV head */
+    bool is_per_layer; /* ... once for a layer whose heads keep the same rows; else for each KV head
+                        */
     int64_t ring; /* rotated queries of state */
     int64_t sums; /* doubles of state per layer */
     int64_t first_keys; /* rows at the beginning of each head whose keys follow the window */
@@ -26,11 +27,12 @@ typedef struct policy_layout {
     size_t  scratch; /* bytes that one `score` takes by policy_scratch */
 } policy_layout;
 
-/* One (layer, KV head) to be judged. Rows [n_first, n - n_last) are the candidates, the others stay whatever their score. */
+/* One (layer, KV head) to be judged. Rows [n_first, n - n_last) are the candidates, the others stay
+ * whatever their score. */
 typedef struct policy_head {
     int64_t layer, head, n, n_first, n_last;
-    int64_t
-        room; /* rows that it may hold; of a head that shares, what it does not use is the others' */
+    int64_t room; /* rows that it may hold; of a head that shares, what it does not use is the
+                     others' */
     int64_t budget; /* rows that it keeps of its n by itself: at most room */
 } policy_head;
 
@@ -62,9 +64,11 @@ struct weir_policy_ops {
     void (*prepare)(const weir_policy *policy, double *table); /* NULL: no table */
     void (*observe)(const weir_policy *policy, weir_policy_state *state,
                     const weir_policy_observation *o); /* NULL: nothing to add */
-    /* scores [at->n], greater stays; +inf for rows that the method keeps. Reads rows by policy_read. NULL: never due. */
+    /* scores [at->n], greater stays; +inf for rows that the method keeps. Reads rows by
+     * policy_read. NULL: never due. */
     weir_status (*score)(policy_call *call, const policy_head *at, float *scores);
-    /* NULL: each head, or the heads of a layer together, by `score`. Else ends with policy_keep for every head. */
+    /* NULL: each head, or the heads of a layer together, by `score`. Else ends with policy_keep for
+     * every head. */
     weir_status (*plan)(policy_call *call);
 };
 
@@ -79,7 +83,7 @@ struct weir_policy {
     double                  frequencies[];
 };
 
-/* ---- state: header, lengths, values of rows, ring of queries, sums, keys --------------------------------------------------------- */
+/* ---- state: header, lengths, values of rows, ring of queries, sums, keys --------------------- */
 
 struct weir_policy_state {
     int64_t n_forwards, next_position;
@@ -103,7 +107,7 @@ double      *policy_sums(const weir_policy *policy, const weir_policy_state *sta
 float *policy_first_keys(const weir_policy *policy, const weir_policy_state *state, int64_t layer,
                          int64_t head); /* [first_keys, key_dim] */
 
-/* ---- for `score` ------------------------------------------------------------------------------------------------------------- */
+/* ---- for `score` ----------------------------------------------------------------------------- */
 
 /* Memory until the score is done, 64-byte aligned. What a method takes is what its layout says. */
 void  *policy_scratch(policy_call *call, size_t bytes);
@@ -145,7 +149,8 @@ static inline float policy_dot(const float *a, const float *b, int64_t n)
     return policy_add_lanes(lanes);
 }
 
-/* e^x for x <= 0, 0 below -87, relative error 2e-7; the compiler may vectorise it. e^x = 2^k e^r with |r| <= ln 2 / 2, and e^r by its series. */
+/* e^x for x <= 0, 0 below -87, relative error 2e-7; the compiler may vectorise it. e^x = 2^k e^r
+ * with |r| <= ln 2 / 2, and e^r by its series. */
 static inline float policy_weight(float x)
 {
     const float near = __builtin_rintf(x * 1.44269504f), k = near > -126.0f ? near : -126.0f;
@@ -161,13 +166,15 @@ static inline float policy_weight(float x)
 
 /* In place: the softmax over x [n]. The sum is taken in double. */
 void policy_softmax(float *x, int64_t n);
-/* out[j]: sum / width, or the greatest, of x[j - width / 2 .. j + width / 2] within [0, n). out != x. */
+/* out[j]: sum / width, or the greatest, of x[j - width / 2 .. j + width / 2] within [0, n). out !=
+ * x. */
 void policy_pool_mean(float *out, const float *x, int64_t n, int64_t width);
 void policy_pool_max(float *out, const float *x, int64_t n, int64_t width);
 
-/* What the ring's queries make of rows [0, n - n_last): for each query head of the group the sums over queries of their causal probabilities, or with
- * `is_group_max` one row of sums: the greatest logit of the group, its softmax over those rows alone. sums [group or 1, at->n]. *n_queries: how many
- * there were; without any (a text that came without its state) all sums are 0. */
+/* What the ring's queries make of rows [0, n - n_last): for each query head of the group the sums
+ * over queries of their causal probabilities, or with `is_group_max` one row of sums: the greatest
+ * logit of the group, its softmax over those rows alone. sums [group or 1, at->n]. *n_queries: how
+ * many there were; without any (a text that came without its state) all sums are 0. */
 size_t                      policy_window_scratch(const weir_policy_shape *shape, int64_t window);
 WEIR_MUST_CHECK weir_status policy_window_sums(policy_call *call, const policy_head *at,
                                                int64_t n_last, bool is_group_max, float *sums,
@@ -177,7 +184,7 @@ WEIR_MUST_CHECK weir_status policy_window_sums(policy_call *call, const policy_h
 WEIR_MUST_CHECK weir_status policy_rkv_parts(policy_call *call, const policy_head *at,
                                              float *importance, float *red);
 
-/* ---- for `plan` ---------------------------------------------------------------------------------------------------------------- */
+/* ---- for `plan` ------------------------------------------------------------------------------ */
 
 policy_head policy_head_at(const policy_call *call, int64_t layer, int64_t head);
 /* The head keeps everything, or its best rows by scores [at->n]. */
@@ -190,11 +197,12 @@ WEIR_MUST_CHECK weir_status policy_plan_layer(policy_call *call, int64_t layer);
 /* Lays out the scratch of a plan for `call`, whose first members are filled. */
 void policy_call_open(policy_call *call, void *scratch);
 
-/* ---- the selector ---------------------------------------------------------------------------------------------------------------- */
+/* ---- the selector ---------------------------------------------------------------------------- */
 
 /* Unsigned numbers in the order of the scores: protected rows greatest, NaN least (and counted). */
 void policy_sort_keys(uint32_t *keys, const float *scores, const policy_head *at, int64_t *n_nan);
-/* Keys above `key`, and the first n_equal of those that are it, are the greatest `n_keep` of keys [n]. */
+/* Keys above `key`, and the first n_equal of those that are it, are the greatest `n_keep` of keys
+ * [n]. */
 typedef struct policy_cut {
     uint32_t key;
     int64_t  n_equal;

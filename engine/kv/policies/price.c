@@ -1,11 +1,11 @@
-/* engine/kv/policies/price.c - what it costs to show a policy what it needs, from its needs and the shape alone. Counts, not times: bench --policies
- * measures. */
+/* engine/kv/policies/price.c - what it costs to show a policy what it needs, from its needs and the
+ * shape alone. Counts, not times: bench --policies measures. */
 #include "engine/kv/policies/policy_ops.h"
 
 enum { ATTENTION = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST };
 
-static const double mass_bytes =
-    24; /* per row and query head: logits written and read, mass written and read, the row's sum read and written */
+static const double mass_bytes = 24; /* per row and query head: logits written and read, mass
+                                        written and read, the row's sum read and written */
 static const double mass_flops = 24; /* an exponential, and the sum */
 
 weir_policy_price weir_policy_price_of(const weir_policy *policy, int64_t n_rows)

@@ -1,5 +1,6 @@
-/* engine/kv/policies/products.c - vectors times the keys of a head: by whoever holds the rows, who can do it without handing them over, or from rows
- * that are read. Both sum in an order of their own, which depends on nothing but the vector and the key. */
+/* engine/kv/policies/products.c - vectors times the keys of a head: by whoever holds the rows, who
+ * can do it without handing them over, or from rows that are read. Both sum in an order of their
+ * own, which depends on nothing but the vector and the key. */
 #include <math.h>
 
 #include "engine/kv/policies/policy_ops.h"

@@ -1,5 +1,5 @@
-/* engine/kv/policies/random.c - any rows: what a method must beat. The choice follows from seed, layer, head, position of the text and slot. State
- * and cost: none. */
+/* engine/kv/policies/random.c - any rows: what a method must beat. The choice follows from seed,
+ * layer, head, position of the text and slot. State and cost: none. */
 #include "engine/kv/policies/policy_ops.h"
 
 static void layout(policy_layout *out, const weir_policy_options *options,

@@ -1,13 +1,16 @@
 /* engine/kv/policies/rkv.c - important rows that are no near-duplicates (Cai et al. 2025, R-KV):
  *
- *   imp_j = SnapKV's decode score                       C = cosines of all keys, zero diagonal; in each row i the entry of the last column above
- *                                                       tau is set to 0 (column 0 if there is none): the newest of a kind is not to blame
- *   red_j = softmax_j(mean_i C_ij), over all rows       score_j = lambda * imp_j - (1 - lambda) * red_j
- * The last w rows stay. Keys are the rotated ones of the cache. State: the last w queries.
+ *   imp_j = SnapKV's decode score                       C = cosines of all keys, zero diagonal; in
+ * each row i the entry of the last column above tau is set to 0 (column 0 if there is none): the
+ * newest of a kind is not to blame red_j = softmax_j(mean_i C_ij), over all rows       score_j =
+ * lambda * imp_j - (1 - lambda) * red_j The last w rows stay. Keys are the rotated ones of the
+ * cache. State: the last w queries.
  *
- * The sum of a column is one product of its direction with the sum of all. Only the last column above tau takes pairs: C is symmetric, so that one product
- * of i < j tells row i of a column behind it and row j of one before it. Columns are taken from the last back, until every row has found its own: keys of
- * texts have near ones soon, keys that are all unlike cost n * n / 2 products. O(n) memory. */
+ * The sum of a column is one product of its direction with the sum of all. Only the last column
+ * above tau takes pairs: C is symmetric, so that one product of i < j tells row i of a column
+ * behind it and row j of one before it. Columns are taken from the last back, until every row has
+ * found its own: keys of texts have near ones soon, keys that are all unlike cost n * n / 2
+ * products. O(n) memory. */
 #include <math.h>
 
 #include "engine/kv/policies/policy_ops.h"
@@ -45,7 +48,7 @@ static void layout(policy_layout *out, const weir_policy_options *options,
                    redundancy_scratch(shape);
 }
 
-/* ---- redundancy ---------------------------------------------------------------------------------------------------------- */
+/* ---- redundancy ------------------------------------------------------------------------------ */
 
 typedef struct kinship {
     policy_call       *call;
@@ -54,8 +57,8 @@ typedef struct kinship {
     policy_tile        tile;
     float             *inverse; /* [n] 1 / (length + 1e-8) */
     double            *sums; /* [n] of the columns of C */
-    duplicate         *behind,
-        *before; /* [n] of each row: its last column above tau among those behind it, and before it */
+    duplicate *behind, *before; /* [n] of each row: its last column above tau among those behind it,
+                                   and before it */
     float  *directions; /* [BLOCK, key_dim] */
     float  *products; /* [BLOCK, PIECE] */
     double *all; /* [key_dim] the sum of all directions */
@@ -163,7 +166,8 @@ static bool any_open(const duplicate *found, const duplicate *or_found, int64_t 
     return false;
 }
 
-/* Blocks of rows j from the last, each against all that are before, from the last; a row's first find is its last column. */
+/* Blocks of rows j from the last, each against all that are before, from the last; a row's first
+ * find is its last column. */
 static weir_status find_duplicates(const kinship *k)
 {
     for (int64_t i = 0; i < k->at->n; i++) k->behind[i].column = k->before[i].column = -1;
@@ -185,7 +189,8 @@ static weir_status find_duplicates(const kinship *k)
     return WEIR_OK;
 }
 
-/* The last column above tau of row i; the diagonal is one below tau 0. Without any it is column 0. */
+/* The last column above tau of row i; the diagonal is one below tau 0. Without any it is column
+ * 0. */
 static duplicate last_of(const kinship *k, int64_t i, float with_first)
 {
     if (k->behind[i].column >= 0) return k->behind[i];

@@ -1,10 +1,12 @@
-/* engine/kv/policies/select.c - the greatest scores of many, exactly as many as asked for: four passes of a radix selection over 32-bit keys.
- * No order is computed beyond the cut, and no sum that could depend on one: equal scores fall by slot. */
+/* engine/kv/policies/select.c - the greatest scores of many, exactly as many as asked for: four
+ * passes of a radix selection over 32-bit keys. No order is computed beyond the cut, and no sum
+ * that could depend on one: equal scores fall by slot. */
 #include <string.h>
 
 #include "engine/kv/policies/policy_ops.h"
 
-/* Negative floats reversed, positive ones above them; 0 is left for NaN, which no number maps to. */
+/* Negative floats reversed, positive ones above them; 0 is left for NaN, which no number maps
+ * to. */
 static uint32_t key_of(float score)
 {
     const float without_sign = score + 0.0f; /* -0 and 0 are equal scores */

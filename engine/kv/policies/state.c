@@ -1,12 +1,12 @@
-/* engine/kv/policies/state.c - what a policy remembers of one sequence, as one block without pointers:
+/* engine/kv/policies/state.c - what a policy remembers of one sequence, as one block without
+ * pointers:
  *
  *   header   weir_policy_state
- *   lengths  int64 [layers, sets]: rows that the values are of         sets: 1 per layer, or one per KV head
- *   values   f32 [layers, sets, row_values, max_rows]
- *   ring     f32 [layers, ring, query heads, key_dim], the query at position p in entry p % ring
- *   sums     f64 [layers, sums]
- *   keys     f32 [layers, KV heads, first_keys, key_dim] as they were before they were turned
- * Forking is memcpy. Rows that are new have values 0; rows that go take theirs with them. */
+ *   lengths  int64 [layers, sets]: rows that the values are of         sets: 1 per layer, or one
+ * per KV head values   f32 [layers, sets, row_values, max_rows] ring     f32 [layers, ring, query
+ * heads, key_dim], the query at position p in entry p % ring sums     f64 [layers, sums] keys f32
+ * [layers, KV heads, first_keys, key_dim] as they were before they were turned Forking is memcpy.
+ * Rows that are new have values 0; rows that go take theirs with them. */
 #include <string.h>
 
 #include "engine/base/checked.h"
@@ -138,7 +138,7 @@ void weir_policy_reset(const weir_policy *policy, weir_policy_state *state)
     memset(state, 0, policy->state_bytes);
 }
 
-/* ---- a step -------------------------------------------------------------------------------------------------------------------- */
+/* ---- a step ---------------------------------------------------------------------------------- */
 
 /* Values of rows that went (a text cut shorter) are forgotten, those of new rows are 0. */
 static void grow(const weir_policy *policy, weir_policy_state *state,

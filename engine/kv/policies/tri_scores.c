@@ -1,18 +1,21 @@
-/* engine/kv/policies/tri_scores.c - TriAttention's score of a key (seed 003): what queries at the distances ahead would give it if
- * each were as the mean of its head's queries.
+/* engine/kv/policies/tri_scores.c - TriAttention's score of a key (seed 003): what queries at the
+ * distances ahead would give it if each were as the mean of its head's queries.
  *
- *   S_trig(delta) = sum_f |q_f| |k_f| cos(w_f (t - p + delta) + arg(q_f conj k_f)),  k_f before rotation, p its position
- *                 = sum_f Re(q_f e^{i w_f (t + delta)} conj(K_f)),                   K_f = k_f e^{i w_f p}, as it is cached
- * so the mean over the distances is one dot product with W_f = q_f e^{i w_f t} G_f, G_f = mean of e^{i w_f delta}: no position, no angle per
- * key. W is made in double, as w_f (t + delta) reaches 1e5 and more. The greatest over the distances takes 17 products.
- *   S_norm = sum_f (a_f - |q_f|) |K_f|                                              the lengths of a key are shared by the group
- * RoPE's magnitude m is on queries and keys; cached keys have it, so each part is multiplied by it once more. Dims that are not rotated add their
- * mean's dot product. Cost: a dot product of d and one of d / 2 for each key and query head, and d / 2 square roots per key. */
+ *   S_trig(delta) = sum_f |q_f| |k_f| cos(w_f (t - p + delta) + arg(q_f conj k_f)),  k_f before
+ * rotation, p its position = sum_f Re(q_f e^{i w_f (t + delta)} conj(K_f)),                   K_f =
+ * k_f e^{i w_f p}, as it is cached so the mean over the distances is one dot product with W_f = q_f
+ * e^{i w_f t} G_f, G_f = mean of e^{i w_f delta}: no position, no angle per key. W is made in
+ * double, as w_f (t + delta) reaches 1e5 and more. The greatest over the distances takes 17
+ * products. S_norm = sum_f (a_f - |q_f|) |K_f|                                              the
+ * lengths of a key are shared by the group RoPE's magnitude m is on queries and keys; cached keys
+ * have it, so each part is multiplied by it once more. Dims that are not rotated add their mean's
+ * dot product. Cost: a dot product of d and one of d / 2 for each key and query head, and d / 2
+ * square roots per key. */
 #include "engine/kv/policies/tri_scores.h"
 
 #include <math.h>
 
-/* ---- weights --------------------------------------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 /* table [2, bands]: real and imaginary parts of G. */
 int64_t tri_table_size(const weir_policy_shape *shape) { return shape->rotary_dim; }
@@ -64,7 +67,7 @@ bool tri_votes(const weir_policy *policy, int64_t layer, int64_t query_head)
     return f < policy->shape.rotary_dim / 2;
 }
 
-/* ---- scores ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- scores ---------------------------------------------------------------------------------- */
 
 static size_t floats(int64_t n) { return policy_scratch_size((size_t)n, sizeof(float)); }
 
@@ -164,7 +167,8 @@ static moments moments_of(const float *x, int64_t n, double shift)
     return m;
 }
 
-/* About a first estimate of the mean, so that the squares lose nothing: doubles carry twice the digits of scores. */
+/* About a first estimate of the mean, so that the squares lose nothing: doubles carry twice the
+ * digits of scores. */
 void tri_normalise(float *scores, const policy_head *at)
 {
     const int64_t n = at->n - at->n_last - at->n_first;

@@ -8,8 +8,10 @@ extern "C" {
 
 enum { TRI_OFFSETS = 17 }; /* distances ahead: 1, 2, 4 .. 65536 */
 
-/* What a rotated key is multiplied with for query head `query_head` of `layer` at position t: weight [key_dim], in the layout of keys, for the part
- * that depends on distance, length [rotary_dim / 2] for the lengths of the key's bands. offset: which of TRI_OFFSETS, or -1 for their mean. */
+/* What a rotated key is multiplied with for query head `query_head` of `layer` at position t:
+ * weight [key_dim], in the layout of keys, for the part that depends on distance, length
+ * [rotary_dim / 2] for the lengths of the key's bands. offset: which of TRI_OFFSETS, or -1 for
+ * their mean. */
 void tri_weights(const weir_policy *policy, int64_t layer, int64_t query_head, int64_t t,
                  int offset, float *weight, float *length);
 /* raw [group, at->n]: scores of each query head of the group. */

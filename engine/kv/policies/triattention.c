@@ -1,12 +1,14 @@
-/* engine/kv/policies/triattention.c - rows that queries ahead would attend to, judged by keys and the model's query statistics alone
- * (TriAttention, seed 003). Scores of single query heads: tri_scores.c.
+/* engine/kv/policies/triattention.c - rows that queries ahead would attend to, judged by keys and
+ * the model's query statistics alone (TriAttention, seed 003). Scores of single query heads:
+ * tri_scores.c.
  *
- * Candidates are what is not pinned, sink or recent. z: scores of one query head over them, less their mean, by their deviation. Votes:
- *   per_head        u_j = mean over layers of the greatest z of the group: one set per KV head, the same in all layers
- *   per_layer_head  u_j = the greatest z of the group (or group=mean): sets of their own
- *   union           u_j = the greatest z of all heads of all layers: one set for all
- * Heads without statistics do not vote. The runs of the paper pin the prompt (pin_prompt=true) and have no sinks; one server keeps 128 recent rows.
- * State: none. t is the position of the text, never a count of rows. */
+ * Candidates are what is not pinned, sink or recent. z: scores of one query head over them, less
+ * their mean, by their deviation. Votes: per_head        u_j = mean over layers of the greatest z
+ * of the group: one set per KV head, the same in all layers per_layer_head  u_j = the greatest z of
+ * the group (or group=mean): sets of their own union           u_j = the greatest z of all heads of
+ * all layers: one set for all Heads without statistics do not vote. The runs of the paper pin the
+ * prompt (pin_prompt=true) and have no sinks; one server keeps 128 recent rows. State: none. t is
+ * the position of the text, never a count of rows. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -38,7 +40,7 @@ static weir_status check(const weir_policy_options *options, const weir_policy_s
                           "split must be uniform");
 }
 
-/* ---- votes ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- votes ----------------------------------------------------------------------------------- */
 
 /* u [at->n] of one (layer, KV head). */
 static weir_status vote(policy_call *call, const policy_head *at, float *u)
@@ -70,7 +72,7 @@ static weir_status score(policy_call *call, const policy_head *at, float *scores
     return vote(call, at, scores);
 }
 
-/* ---- sets that heads share ----------------------------------------------------------------------------------------------------------- */
+/* ---- sets that heads share ------------------------------------------------------------------- */
 
 static weir_status check_counts(const policy_call *call, int64_t layer, int64_t head,
                                 int64_t other_layer, int64_t other_head)
@@ -128,8 +130,9 @@ static weir_status gather_votes(policy_call *call, const policy_head *at, float 
     return WEIR_OK;
 }
 
-/* The published code forms the union of every voter's best n rows and keeps its n greatest. A row that is among the n greatest of all is among those of
- * the voter that rates it so: fewer than n rows come before it there, ties included. So no union has to be formed. */
+/* The published code forms the union of every voter's best n rows and keeps its n greatest. A row
+ * that is among the n greatest of all is among those of the voter that rates it so: fewer than n
+ * rows come before it there, ties included. So no union has to be formed. */
 static weir_status plan_union(policy_call *call)
 {
     const weir_policy_shape *const shape = &call->policy->shape;

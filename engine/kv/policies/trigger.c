@@ -1,7 +1,9 @@
-/* engine/kv/policies/trigger.c - when a policy is due, and how many rows that lets a head have. Counts alone decide. */
+/* engine/kv/policies/trigger.c - when a policy is due, and how many rows that lets a head have.
+ * Counts alone decide. */
 #include "engine/kv/policies/plan.h"
 
-/* Some head (or the heads of some layer together) has at least `margin` rows more than it may keep. */
+/* Some head (or the heads of some layer together) has at least `margin` rows more than it may
+ * keep. */
 static bool is_over(const weir_policy *policy, const weir_policy_rows *rows,
                     const weir_policy_budget *budget, int64_t margin)
 {
@@ -53,7 +55,8 @@ bool weir_policy_is_due(const weir_policy *policy, const weir_policy_state *stat
     return is_over(policy, rows, budget, every);
 }
 
-/* The most rows of one head right after a plan: shared rows may all go to one head, and the lowest layer of a pyramid has up to twice the mean. */
+/* The most rows of one head right after a plan: shared rows may all go to one head, and the lowest
+ * layer of a pyramid has up to twice the mean. */
 static int64_t most_after_plan(const weir_policy *policy, int64_t budget)
 {
     switch ((weir_policy_split)policy->options.split) {

@@ -1,8 +1,9 @@
-/* engine/kv/policies/window.c - what the last queries of a text make of its rows: softmax sums in two passes over tiles of keys, so that no
- * row of logits is kept, and the pooling behind them.
+/* engine/kv/policies/window.c - what the last queries of a text make of its rows: softmax sums in
+ * two passes over tiles of keys, so that no row of logits is kept, and the pooling behind them.
  *
- * Pass 1 finds each query's greatest logit and the sum of exponentials, pass 2 computes the logits again and adds probabilities up per row. Two
- * times the dot products, O(rows) memory. Queries are those of the ring; query i of w sees rows [0, n - w + i]. */
+ * Pass 1 finds each query's greatest logit and the sum of exponentials, pass 2 computes the logits
+ * again and adds probabilities up per row. Two times the dot products, O(rows) memory. Queries are
+ * those of the ring; query i of w sees rows [0, n - w + i]. */
 #include <math.h>
 #include <string.h>
 
@@ -89,8 +90,9 @@ static void gather_queries(const window *w, int64_t query, int64_t n)
                (size_t)(group * dim) * sizeof(float));
 }
 
-/* Logits of rows [first, first + n) for the n_block queries that were gathered, to w->logits [n_block, group, PIECE]; where the group is judged as one, its
- * greatest are the first member's. */
+/* Logits of rows [first, first + n) for the n_block queries that were gathered, to w->logits
+ * [n_block, group, PIECE]; where the group is judged as one, its greatest are the first
+ * member's. */
 static weir_status find_logits(const window *w, int64_t n_block, int64_t first, int64_t n)
 {
     const int64_t              group = policy_group(w->call->policy);
@@ -155,7 +157,8 @@ static int64_t n_seen(const window *w, int64_t query, int64_t first, int64_t n)
     return end - first < n ? end - first : n;
 }
 
-/* Calls `use` with the logits of every query, or of its members, over rows [0, n_all), piece by piece. */
+/* Calls `use` with the logits of every query, or of its members, over rows [0, n_all), piece by
+ * piece. */
 typedef void (*logits_user)(const window *w, int64_t query, int64_t member, const float *logits,
                             int64_t first, int64_t n, float *sums);
 static weir_status each_logits(const window *w, int64_t n_all, logits_user use, float *sums)

@@ -1,9 +1,10 @@
-/* engine/model/blocks/attention.c - grouped-query attention (Ainslie et al. 2023), with the options that published models use:
- * biases, RMS norm on q and k, partial RoPE in both pairings, a sliding window, and Qwen3.5's output gate.
+/* engine/model/blocks/attention.c - grouped-query attention (Ainslie et al. 2023), with the options
+ * that published models use: biases, RMS norm on q and k, partial RoPE in both pairings, a sliding
+ * window, and Qwen3.5's output gate.
  *
  *   q, k, v = W_q x, W_k x, W_v x          q per head [query | gate] with q_gate
  *   q, k    = rope(norm(q)), rope(norm(k)) k and v go to the KV pages
- *   out     = W_o (softmax(q K^T / sqrt(hd)) V * sigmoid(gate))                                                            */
+ *   out     = W_o (softmax(q K^T / sqrt(hd)) V * sigmoid(gate)) */
 #include <math.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ static int64_t scratch_elements(const weir_shape *shape, const weir_block_option
                      weir_heads_width(shape, options));
 }
 
-/* ---- what is watched ------------------------------------------------------------------------------------------- */
+/* ---- what is watched ------------------------------------------------------------------------- */
 static const weir_attention_watch *watch_of(const weir_shape         *shape,
                                             const weir_block_options *options,
                                             const weir_step *step, int64_t sequence)

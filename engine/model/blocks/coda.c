@@ -1,12 +1,16 @@
-/* engine/model/blocks/coda.c - CoDA-GQA-L (Maio 2026): differential attention over a memory of fixed size per sequence, whatever the context length.
+/* engine/model/blocks/coda.c - CoDA-GQA-L (Maio 2026): differential attention over a memory of
+ * fixed size per sequence, whatever the context length.
  *
- * The memory is a ring of the latest rows, a bank of rows kept as they came and a bank of prototypes (kernels/abi/coda.h); nothing else is kept.
+ * The memory is a ring of the latest rows, a bank of rows kept as they came and a bank of
+ * prototypes (kernels/abi/coda.h); nothing else is kept.
  *
- *   a step     of an answer: its row is written, which may push the oldest out of the ring to the banks, then it attends to all that is there
- *   a block    of a prompt's rows: they attend to all that is there and, causally, to each other; then they are written together
+ *   a step     of an answer: its row is written, which may push the oldest out of the ring to the
+ * banks, then it attends to all that is there a block    of a prompt's rows: they attend to all
+ * that is there and, causally, to each other; then they are written together
  *
- * Blocks end at multiples of block_rows of the text, so a prompt has the same bits however it is cut there. Rows of a block stand behind the state's in
- * pages of the step: only the state's last page that is not full is copied. Memory of zeros is a state without tokens. */
+ * Blocks end at multiples of block_rows of the text, so a prompt has the same bits however it is
+ * cut there. Rows of a block stand behind the state's in pages of the step: only the state's last
+ * page that is not full is copied. Memory of zeros is a state without tokens. */
 #include <math.h>
 #include <string.h>
 
@@ -62,7 +66,7 @@ static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential
 static const char *const shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
                                       "rotary_dim", "rope_theta", NULL };
 
-/* ---- one step of the model -------------------------------------------------------------------------------------------- */
+/* ---- one step of the model ------------------------------------------------------------------- */
 /* All blocks and steps of the layer; what is in the scratch behind the rows. */
 typedef struct memory_pass {
     const weir_shape         *shape;
@@ -179,7 +183,8 @@ static weir_status attend(const memory_pass *p, const weir_kv_segment *segments,
     return weir_attention(p->step->stream, &args);
 }
 
-/* The state's pages as far as they are full, then those of the block, the first of which begins with the rest of the state. */
+/* The state's pages as far as they are full, then those of the block, the first of which begins
+ * with the rest of the state. */
 static weir_kv_segment behind_state(const memory_pass *p, const weir_coda_state *state,
                                     int64_t first, int64_t n)
 {
@@ -194,10 +199,8 @@ static weir_kv_segment behind_state(const memory_pass *p, const weir_coda_state 
             if (i == whole && n_past % WEIR_PAGE_TOKENS != 0)
                 memcpy(page, stored, (size_t)state->page_bytes);
             else if (i + 1 == n_pages)
-                memset(
-                    page, 0,
-                    (size_t)state
-                        ->page_bytes); /* attention multiplies what lies behind the last row by zero */
+                memset(page, 0, (size_t)state->page_bytes); /* attention multiplies what lies behind
+                                                               the last row by zero */
             page += state->page_bytes;
         }
     return (weir_kv_segment){ .pages = p->table,

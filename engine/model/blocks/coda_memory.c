@@ -1,4 +1,5 @@
-/* engine/model/blocks/coda_memory.c - the memory of CoDA-GQA-L as the engine asks for it: its size, its beginning, whether it is sound, and what it counts. */
+/* engine/model/blocks/coda_memory.c - the memory of CoDA-GQA-L as the engine asks for it: its size,
+ * its beginning, whether it is sound, and what it counts. */
 #include "engine/model/blocks/coda_memory.h"
 
 #include "engine/model/blocks/coda_gates.h"
@@ -6,7 +7,8 @@
 #include "engine/model/noise.h"
 #include "kernels/abi/coda_check.h"
 
-/* By RoPE, half of a head that turns slowly or not at all: where at most half of it is turned, the upper half stands still. */
+/* By RoPE, half of a head that turns slowly or not at all: where at most half of it is turned, the
+ * upper half stands still. */
 static weir_coda_band band_of(const weir_shape *shape, const weir_block_options *options)
 {
     const bool is_still = 2 * shape->rotary_dim <= shape->head_dim;
@@ -19,7 +21,8 @@ static weir_coda_band band_of(const weir_shape *shape, const weir_block_options 
     }
 }
 
-/* Halves turned in pairs across more than half of a head, but not all of it: neither half is slow. */
+/* Halves turned in pairs across more than half of a head, but not all of it: neither half is
+ * slow. */
 static bool has_no_band(const weir_shape *shape, const weir_block_options *options)
 {
     return options->coda.band == WEIR_BAND_BY_ROPE && options->coda.landmarks_summary > 0 &&
@@ -86,7 +89,8 @@ int64_t weir_coda_memory_elements(const weir_shape *shape, const weir_block_opti
            (options->coda.gate == WEIR_CODA_GATE_VALUE_NORM ? LEVEL_ELEMENTS : 0);
 }
 
-/* About 0.02 * N(0, 1) in unused slots, which are not attended but steer which prototype a row is blended into. */
+/* About 0.02 * N(0, 1) in unused slots, which are not attended but steer which prototype a row is
+ * blended into. */
 static void put_noise(const weir_coda_layer *layer, const weir_coda_state *state)
 {
     for (int64_t slot = layer->window; slot < state->n_slots; slot++)

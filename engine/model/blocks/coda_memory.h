@@ -1,4 +1,5 @@
-/* engine/model/blocks/coda_memory.h - a sequence's memory in one layer: the state of kernels/abi/coda.h and, where gates come from values, their mean length. */
+/* engine/model/blocks/coda_memory.h - a sequence's memory in one layer: the state of
+ * kernels/abi/coda.h and, where gates come from values, their mean length. */
 #pragma once
 #include "engine/model/block.h"
 #include "kernels/abi/coda.h"

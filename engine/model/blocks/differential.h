@@ -1,6 +1,7 @@
-/* engine/model/blocks/differential.h - differential attention (Ye et al. 2024) as CoDA-GQA-L has it, over whatever keys and values its mixers keep:
- * signal - lambda * noise, where the noise comes from the same query turned by angles of its head. With differential = false plain attention, whose
- * queries ask once, with the output gate that models with q_gate have. */
+/* engine/model/blocks/differential.h - differential attention (Ye et al. 2024) as CoDA-GQA-L has
+ * it, over whatever keys and values its mixers keep: signal - lambda * noise, where the noise comes
+ * from the same query turned by angles of its head. With differential = false plain attention,
+ * whose queries ask once, with the output gate that models with q_gate have. */
 #pragma once
 #include "engine/model/blocks/heads.h"
 
@@ -22,7 +23,8 @@ double  weir_differential_lambda_bias(const weir_block_options *options);
 double  weir_differential_theta(const weir_block_options *options);
 double  weir_differential_norm(const weir_block_options *options);
 
-/* Their slots in a `type` whose member `differential` is a weir_differential. What a checkpoint without adapter lacks has its initial value. */
+/* Their slots in a `type` whose member `differential` is a weir_differential. What a checkpoint
+ * without adapter lacks has its initial value. */
 #define WEIR_DIFFERENTIAL_SLOTS(type, differential)                                                \
     WEIR_HEADS_SLOTS(type, differential.heads),                                                    \
         { .name = "coda.lambda",                                                                   \
@@ -60,8 +62,8 @@ const char *weir_differential_reject(const weir_block_options *options);
 /* Of the step's rows, in its scratch. */
 typedef struct weir_differential_rows {
     float *q, *k, *v; /* [n, H, hd (| gate)] [n, G, hd] [n, G, hd], turned */
-    float *
-        doubled; /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL: not differential, as is lambda */
+    float *doubled; /* [n, G, 2 H/G, hd] signal and noise queries of each KV head; NULL: not
+                       differential, as is lambda */
     float *attended; /* what the queries found: as doubled, or [n, H, hd] */
     float *lambda; /* [n, H] before its bias */
 } weir_differential_rows;
@@ -81,7 +83,8 @@ WEIR_MUST_CHECK weir_status weir_differential_project(const weir_shape          
 weir_attention_args weir_differential_attention(const weir_shape             *shape,
                                                 const weir_block_options     *options,
                                                 const weir_differential_rows *rows);
-/* mixed = W_out (signal - lambda * noise, normed), or W_out (attended * sigmoid(gate)). Writes over q or attended. */
+/* mixed = W_out (signal - lambda * noise, normed), or W_out (attended * sigmoid(gate)). Writes over
+ * q or attended. */
 WEIR_MUST_CHECK weir_status weir_differential_out(const weir_shape         *shape,
                                                   const weir_block_options *options,
                                                   const weir_differential *w, const weir_step *step,

@@ -1,5 +1,5 @@
-/* engine/model/blocks/differential_attention.c - differential attention over all rows of the text: what CoDA-GQA-L is before its memory is bounded, and
- * what it is trained as first. */
+/* engine/model/blocks/differential_attention.c - differential attention over all rows of the text:
+ * what CoDA-GQA-L is before its memory is bounded, and what it is trained as first. */
 #include "engine/model/blocks/differential.h"
 
 typedef struct weights {

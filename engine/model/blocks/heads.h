@@ -1,4 +1,5 @@
-/* engine/model/blocks/heads.h - what mixers with grouped queries share: projections with their biases and norms, RoPE, and the way out. */
+/* engine/model/blocks/heads.h - what mixers with grouped queries share: projections with their
+ * biases and norms, RoPE, and the way out. */
 #pragma once
 #include "engine/model/block.h"
 
@@ -80,7 +81,8 @@ bool    weir_heads_with_norm(const weir_block_options *options);
         .wanted = weir_heads_with_norm                                                             \
     }
 
-/* q [n, H, hd (| gate)], k, v [n, G, hd] of the step's rows, contiguous; q and k after their norm, not turned. */
+/* q [n, H, hd (| gate)], k, v [n, G, hd] of the step's rows, contiguous; q and k after their norm,
+ * not turned. */
 WEIR_MUST_CHECK weir_status weir_heads_project(const weir_shape         *shape,
                                                const weir_block_options *options,
                                                const weir_heads *w, const weir_step *step, float *q,
@@ -94,7 +96,8 @@ WEIR_MUST_CHECK weir_status weir_heads_turn(const weir_shape         *shape,
 WEIR_MUST_CHECK weir_status weir_heads_gate(const weir_shape         *shape,
                                             const weir_block_options *options,
                                             const weir_step *step, float *x, const float *q);
-/* Has this one of the step's segments pages on disk? Then it comes in ranges (weir_kv_source): the next, whose pages become those of `rows`. */
+/* Has this one of the step's segments pages on disk? Then it comes in ranges (weir_kv_source): the
+ * next, whose pages become those of `rows`. */
 bool          weir_heads_is_cold(const weir_step *step, int64_t segment);
 weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows);
 /* Attention over the segments of the step. Those whose pages are all in memory are one call. */

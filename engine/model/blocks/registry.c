@@ -1,4 +1,5 @@
-/* engine/model/blocks/registry.c - the list of blocks. A new block is a file beside this one and a line here. */
+/* engine/model/blocks/registry.c - the list of blocks. A new block is a file beside this one and a
+ * line here. */
 #include <string.h>
 
 #include "engine/model/block.h"

@@ -1,4 +1,5 @@
-/* engine/model/blocks/swiglu.c - the gated feed-forward block (Shazeer 2020, "GLU variants"): down(silu(gate x) * (up x)). */
+/* engine/model/blocks/swiglu.c - the gated feed-forward block (Shazeer 2020, "GLU variants"):
+ * down(silu(gate x) * (up x)). */
 #include "engine/model/block.h"
 
 typedef struct weights {

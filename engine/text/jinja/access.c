@@ -1,4 +1,5 @@
-/* engine/text/jinja/access.c - attributes, items, slices, and what can be gone through. Nothing of the host can be reached. */
+/* engine/text/jinja/access.c - attributes, items, slices, and what can be gone through. Nothing of
+ * the host can be reached. */
 #include <string.h>
 
 #include "engine/text/jinja/state.h"
@@ -141,7 +142,9 @@ weir_status weir_jinja_item(weir_jinja_state *state, weir_jinja_value *out, weir
     return WEIR_OK;
 }
 
-/* Slices --------------------------------------------------------------------------------------------------------------------------- */
+/* Slices
+ * ---------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* Python's rule for the bounds of a slice over `count` items: start, how many, step. */
 static weir_status resolve_slice(weir_jinja_state *state, const weir_jinja_value bounds[3],
@@ -220,7 +223,9 @@ weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, wei
     return WEIR_OK;
 }
 
-/* Going through ------------------------------------------------------------------------------------------------------------------- */
+/* Going through
+ * -------------------------------------------------------------------------------------------------------------------
+ */
 
 bool weir_jinja_iterable(weir_jinja_value v)
 {

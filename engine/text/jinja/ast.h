@@ -1,4 +1,5 @@
-/* engine/text/jinja/ast.h - the tree of a parsed template. Immutable once parsed; lies in one arena. */
+/* engine/text/jinja/ast.h - the tree of a parsed template. Immutable once parsed; lies in one
+ * arena. */
 #pragma once
 #include "engine/text/jinja/value.h"
 
@@ -29,10 +30,12 @@ typedef enum weir_jinja_node_kind {
     WEIR_JINJA_PRINT, /* left */
     WEIR_JINJA_IF, /* items: test and IF_BODY in turn; body: else */
     WEIR_JINJA_BODY, /* body */
-    WEIR_JINJA_FOR, /* left: target, right: what to go through, test or NULL, body, otherwise; operation: flags */
+    WEIR_JINJA_FOR, /* left: target, right: what to go through, test or NULL, body, otherwise;
+                       operation: flags */
     WEIR_JINJA_SET, /* left: target, right */
     WEIR_JINJA_SET_BLOCK, /* left: target, right: filters or NULL, body */
-    WEIR_JINJA_MACRO_OF, /* name, items: NAME, named: KEYWORD with defaults (from the end), body; operation: flags */
+    WEIR_JINJA_MACRO_OF, /* name, items: NAME, named: KEYWORD with defaults (from the end), body;
+                            operation: flags */
     WEIR_JINJA_CALL_BLOCK, /* left: the call, right: MACRO_OF that is `caller` */
     WEIR_JINJA_FILTER_BLOCK, /* right: filters, body */
     WEIR_JINJA_WITH, /* items: target and value in turn, body */

@@ -1,4 +1,5 @@
-/* engine/text/jinja/call.c - calls: the functions that templates may use, macros, methods, recursive loops. */
+/* engine/text/jinja/call.c - calls: the functions that templates may use, macros, methods,
+ * recursive loops. */
 #include <string.h>
 #include <time.h>
 

@@ -1,5 +1,6 @@
-/* engine/text/jinja/expression.c - the grammar of expressions: precedence climbing in the order of Jinja2, lowest first:
- * conditional, or, and, not, comparison, + -, ~, * / // %, **, unary, postfix, filter and test. */
+/* engine/text/jinja/expression.c - the grammar of expressions: precedence climbing in the order of
+ * Jinja2, lowest first: conditional, or, and, not, comparison, + -, ~, * / // %, **, unary,
+ * postfix, filter and test. */
 #include <string.h>
 
 #include "engine/text/jinja/parser.h"
@@ -21,7 +22,9 @@ static weir_status binary(weir_jinja_parser *p, weir_jinja_node **out, weir_jinj
     return WEIR_OK;
 }
 
-/* Literals and brackets ------------------------------------------------------------------------------------------------------ */
+/* Literals and brackets
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static bool ends_list(const weir_jinja_parser *p)
 {
@@ -147,7 +150,8 @@ static weir_status parse_primary(weir_jinja_parser *p, weir_jinja_node **out)
     return WEIR_OK;
 }
 
-/* Postfix: attributes, items, calls, filters, tests ----------------------------------------------------------------------------- */
+/* Postfix: attributes, items, calls, filters, tests
+ * ----------------------------------------------------------------------------- */
 
 /* (a, b, name=c), the opening bracket is read. */
 static weir_status parse_arguments(weir_jinja_parser *p, weir_jinja_node *call)
@@ -303,7 +307,9 @@ static weir_status parse_filters_and_tests(weir_jinja_parser *p, weir_jinja_node
     }
 }
 
-/* Operators ---------------------------------------------------------------------------------------------------------------------- */
+/* Operators
+ * ----------------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status parse_unary(weir_jinja_parser *p, weir_jinja_node **out, bool filters)
 {

@@ -1,4 +1,5 @@
-/* engine/text/jinja/filters.c - filters of text and numbers, and the way from a name to a filter. */
+/* engine/text/jinja/filters.c - filters of text and numbers, and the way from a name to a
+ * filter. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +40,9 @@ static weir_status want_int(S *s, V v, int64_t low, int64_t high, int64_t *out)
     return WEIR_OK;
 }
 
-/* JSON ------------------------------------------------------------------------------------------------------------------------- */
+/* JSON
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 /* indent: a number of spaces or the text of one level, as a C string in the arena. */
 static weir_status indent_text(S *s, const char **out, V v)
@@ -99,7 +102,8 @@ static weir_status pay_for_json(S *s, const weir_jinja_string *string)
     return WEIR_OK;
 }
 
-/* The values of a JSON text; all text in it has the origin of the text's beginning, or of a user if any of it has. */
+/* The values of a JSON text; all text in it has the origin of the text's beginning, or of a user if
+ * any of it has. */
 static weir_status filter_from_json(S *s, V *out, V v, A *a)
 {
     BIND("");
@@ -122,7 +126,9 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
     return status;
 }
 
-/* Text ------------------------------------------------------------------------------------------------------------------------- */
+/* Text
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status filter_string(S *s, V *out, V v, A *a)
 {
@@ -201,7 +207,8 @@ static bool is_line_break(uint32_t code)
            code == 0x2028 || code == 0x2029;
 }
 
-/* Indents all lines but the first (unless `first`), empty ones only if `blank`. Line breaks become "\n". */
+/* Indents all lines but the first (unless `first`), empty ones only if `blank`. Line breaks become
+ * "\n". */
 static weir_status filter_indent(S *s, V *out, V v, A *a)
 {
     BIND("width first blank");
@@ -275,7 +282,9 @@ static weir_status filter_format(S *s, V *out, V v, A *a)
     return weir_jinja_format(s, out, v.as.string, (V){ .kind = WEIR_JINJA_TUPLE, .as.list = list });
 }
 
-/* Numbers and the rest ------------------------------------------------------------------------------------------------------------ */
+/* Numbers and the rest
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status filter_default(S *s, V *out, V v, A *a)
 {

@@ -1,4 +1,5 @@
-/* engine/text/jinja/format.c - "..." % values as Python formats them: flags, width, precision; s r d i x X o f F e E g G c %. */
+/* engine/text/jinja/format.c - "..." % values as Python formats them: flags, width, precision; s r
+ * d i x X o f F e E g G c %. */
 #include <stdio.h>
 #include <string.h>
 

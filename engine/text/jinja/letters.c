@@ -1,10 +1,12 @@
-/* engine/text/jinja/letters.c - upper and lower case by the Unicode tables of utf8proc, with the letters that become several. */
+/* engine/text/jinja/letters.c - upper and lower case by the Unicode tables of utf8proc, with the
+ * letters that become several. */
 #include <string.h>
 #include <utf8proc.h>
 
 #include "engine/text/jinja/state.h"
 
-/* Letters whose upper case is more than one code point (SpecialCasing.txt, the unconditional ones of Latin, Armenian and ligatures). */
+/* Letters whose upper case is more than one code point (SpecialCasing.txt, the unconditional ones
+ * of Latin, Armenian and ligatures). */
 static const struct {
     uint16_t letter, upper[3], title[3];
 } special[] = {

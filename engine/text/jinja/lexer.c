@@ -56,9 +56,12 @@ static size_t skip_space(const lexer *lex, size_t at)
     return at;
 }
 
-/* Text outside of tags ----------------------------------------------------------------------------------------------------------- */
+/* Text outside of tags
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
-/* The end of text [begin, end) after the white space that the sign behind the tag at `end` takes off. */
+/* The end of text [begin, end) after the white space that the sign behind the tag at `end` takes
+ * off. */
 static size_t trimmed_end(const lexer *lex, size_t begin, size_t end, bool printing)
 {
     const char sign = end + 2 < lex->size ? lex->text[end + 2] : 0;
@@ -86,7 +89,8 @@ static weir_status push_data(lexer *lex, size_t begin, size_t end)
     return push(lex, WEIR_JINJA_TOKEN_DATA, 0, begin, text);
 }
 
-/* Goes behind the end of a tag at `at`: "-%}" takes white space, "%}" one newline (not for print tags). */
+/* Goes behind the end of a tag at `at`: "-%}" takes white space, "%}" one newline (not for print
+ * tags). */
 static void close_tag(lexer *lex, size_t at, bool printing)
 {
     const char   sign = lex->text[at];
@@ -118,7 +122,8 @@ static weir_status skip_comment(lexer *lex, size_t begin)
     return fail(lex, begin, "a comment does not end");
 }
 
-/* Behind "{%", a sign, white space, `word`, white space and the end of the tag: the place of that end, or 0. */
+/* Behind "{%", a sign, white space, `word`, white space and the end of the tag: the place of that
+ * end, or 0. */
 static size_t word_tag(const lexer *lex, size_t at, const char *word)
 {
     at += 2;
@@ -147,7 +152,9 @@ static weir_status lex_raw(lexer *lex, size_t begin, size_t end_of_tag)
     return fail(lex, begin, "a raw block does not end");
 }
 
-/* Inside of tags ---------------------------------------------------------------------------------------------------------------- */
+/* Inside of tags
+ * ----------------------------------------------------------------------------------------------------------------
+ */
 
 static bool is_name_start(char c) { return isalpha((unsigned char)c) || c == '_' || (c & 0x80); }
 static bool is_name(char c) { return is_name_start(c) || isdigit((unsigned char)c); }
@@ -218,7 +225,8 @@ static weir_status lex_string(lexer *lex)
     return push(lex, WEIR_JINJA_TOKEN_LITERAL, 0, begin, value);
 }
 
-/* The bytes of a number at the reading place, without underscores; *real: it has a fraction or an exponent. */
+/* The bytes of a number at the reading place, without underscores; *real: it has a fraction or an
+ * exponent. */
 static size_t number_text(const lexer *lex, char *out, size_t room, bool *real)
 {
     size_t     at = lex->at, n = 0;

@@ -1,4 +1,5 @@
-/* engine/text/jinja/lexer.h - template text to tokens, with the white-space rules of Jinja2 (trim_blocks and lstrip_blocks on). */
+/* engine/text/jinja/lexer.h - template text to tokens, with the white-space rules of Jinja2
+ * (trim_blocks and lstrip_blocks on). */
 #pragma once
 #include <stdint.h>
 

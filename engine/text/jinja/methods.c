@@ -1,7 +1,9 @@
-/* engine/text/jinja/methods.c - methods of lists and dictionaries, and the way from a name to a method. All names that Python knows are
- * known here, so that they hide keys of the same name as they do there; those that a template has no need of refuse to be called.
+/* engine/text/jinja/methods.c - methods of lists and dictionaries, and the way from a name to a
+ * method. All names that Python knows are known here, so that they hide keys of the same name as
+ * they do there; those that a template has no need of refuse to be called.
  *
- * append, pop and the like change a list or a dictionary, which Jinja2's immutable sandbox refuses: published templates call them. */
+ * append, pop and the like change a list or a dictionary, which Jinja2's immutable sandbox refuses:
+ * published templates call them. */
 #include "engine/text/jinja/methods.h"
 
 #include <string.h>
@@ -17,7 +19,9 @@ weir_status weir_jinja_method_int(weir_jinja_method_call *c, size_t i, int64_t a
     return WEIR_OK;
 }
 
-/* Lists and dictionaries --------------------------------------------------------------------------------------------------------- */
+/* Lists and dictionaries
+ * ---------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status list_append(weir_jinja_method_call *c)
 {

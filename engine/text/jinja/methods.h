@@ -1,4 +1,5 @@
-/* engine/text/jinja/methods.h - what the methods of text (text_methods.c) and of lists and dictionaries (methods.c) share. */
+/* engine/text/jinja/methods.h - what the methods of text (text_methods.c) and of lists and
+ * dictionaries (methods.c) share. */
 #pragma once
 #include "engine/text/jinja/state.h"
 

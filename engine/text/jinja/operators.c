@@ -1,4 +1,5 @@
-/* engine/text/jinja/operators.c - arithmetic and comparison as in Python. Integers are of 64 bits: what does not fit is refused. */
+/* engine/text/jinja/operators.c - arithmetic and comparison as in Python. Integers are of 64 bits:
+ * what does not fit is refused. */
 #include <math.h>
 #include <string.h>
 
@@ -105,7 +106,9 @@ static weir_status repeat(weir_jinja_state *state, weir_jinja_value *out, weir_j
     return WEIR_OK;
 }
 
-/* Numbers ------------------------------------------------------------------------------------------------------------------------ */
+/* Numbers
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status power(weir_jinja_state *state, weir_jinja_value *out, int64_t base,
                          int64_t exponent)
@@ -204,7 +207,9 @@ weir_status weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out, int
     return WEIR_OK;
 }
 
-/* Comparison --------------------------------------------------------------------------------------------------------------------- */
+/* Comparison
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 /* A bound on what comparing two values costs: strings by bytes, lists by items. */
 static size_t cost(weir_jinja_value v)

@@ -1,4 +1,5 @@
-/* engine/text/jinja/parser.c - the grammar of statements. Recursion is bounded; what is read is bounded by the tokens. */
+/* engine/text/jinja/parser.c - the grammar of statements. Recursion is bounded; what is read is
+ * bounded by the tokens. */
 #include "engine/text/jinja/parser.h"
 
 #include <string.h>
@@ -74,7 +75,9 @@ weir_status weir_jinja_node_add(weir_jinja_parser *p, weir_jinja_nodes *nodes,
     return WEIR_OK;
 }
 
-/* Blocks ------------------------------------------------------------------------------------------------------------------------ */
+/* Blocks
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out);
 
@@ -95,7 +98,8 @@ static bool at_tag(const weir_jinja_parser *p, const char *const *names)
     return false;
 }
 
-/* Text, prints and statements up to one of the tags `ends` (NULL: the end of the template). "{%" of that tag is read. */
+/* Text, prints and statements up to one of the tags `ends` (NULL: the end of the template). "{%" of
+ * that tag is read. */
 static weir_status parse_body(weir_jinja_parser *p, weir_jinja_nodes *out, const char *const *ends)
 {
     weir_jinja_node *node = NULL;
@@ -202,7 +206,8 @@ static weir_status parse_set(weir_jinja_parser *p, weir_jinja_node *node)
     return parse_block(p, &node->body, "endset");
 }
 
-/* (a, b=1): names into items, defaults into named. The macro's own names come after its arguments. */
+/* (a, b=1): names into items, defaults into named. The macro's own names come after its
+ * arguments. */
 static weir_status parse_parameters(weir_jinja_parser *p, weir_jinja_node *macro)
 {
     WEIR_TRY(weir_jinja_expect_op(p, '(', "'('"));

@@ -1,4 +1,5 @@
-/* engine/text/jinja/parser.h - what the two halves of the parser share: statements (parser.c) and expressions (expression.c). */
+/* engine/text/jinja/parser.h - what the two halves of the parser share: statements (parser.c) and
+ * expressions (expression.c). */
 #pragma once
 #include "engine/text/jinja/ast.h"
 #include "engine/text/jinja/lexer.h"

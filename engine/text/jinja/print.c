@@ -1,6 +1,8 @@
-/* engine/text/jinja/print.c - values as text: str() and repr() of Python, and JSON as json.dumps writes it.
+/* engine/text/jinja/print.c - values as text: str() and repr() of Python, and JSON as json.dumps
+ * writes it.
  *
- * Brackets and commas of a container that came from a user count as text of the user: all of tojson of it is one span. */
+ * Brackets and commas of a container that came from a user count as text of the user: all of tojson
+ * of it is one span. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,7 +60,9 @@ static weir_status print_number(weir_jinja_builder *out, weir_jinja_value v,
     return weir_jinja_add_text(out, text, origin);
 }
 
-/* repr ------------------------------------------------------------------------------------------------------------------------- */
+/* repr
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 static const char *simple_escape(uint32_t code, bool json)
 {
@@ -183,7 +187,9 @@ weir_status weir_jinja_to_string(weir_jinja_state *state, weir_jinja_value *out,
     return weir_jinja_builder_finish(&text, out);
 }
 
-/* JSON ------------------------------------------------------------------------------------------------------------------------- */
+/* JSON
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct json_writer {
     weir_jinja_state            *state;

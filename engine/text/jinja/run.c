@@ -1,6 +1,7 @@
 /* engine/text/jinja/run.c - runs statements: printing, branches, loops, assignments, macros.
  *
- * Scopes are those of Jinja2: a loop's turn, a macro, a block that captures text have their own; if has none. */
+ * Scopes are those of Jinja2: a loop's turn, a macro, a block that captures text have their own; if
+ * has none. */
 #include <string.h>
 
 #include "engine/text/jinja/state.h"
@@ -25,7 +26,9 @@ weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scop
     return weir_jinja_dict_set(state->arena, &scope->names, key, value);
 }
 
-/* Assignment --------------------------------------------------------------------------------------------------------------------- */
+/* Assignment
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target,
                           weir_jinja_value v);
@@ -66,7 +69,9 @@ static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target
     return weir_jinja_fail(state, "this cannot be assigned to");
 }
 
-/* Loops -------------------------------------------------------------------------------------------------------------------------- */
+/* Loops
+ * --------------------------------------------------------------------------------------------------------------------------
+ */
 
 weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop, size_t count)
 {
@@ -85,7 +90,8 @@ weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop,
     return WEIR_OK;
 }
 
-/* A scope that holds nothing but `loop`. Long loops would fill the memory if each turn took a new one. */
+/* A scope that holds nothing but `loop`. Long loops would fill the memory if each turn took a new
+ * one. */
 static weir_status enter_turn(weir_jinja_state *state, weir_jinja_loop *loop)
 {
     if (loop->turn && !loop->turn->names.slots &&
@@ -141,9 +147,12 @@ static weir_status run_for(weir_jinja_state *state, const weir_jinja_node *node)
     return weir_jinja_loop_run(state, node, items, state->scope, 0);
 }
 
-/* Text that is captured ------------------------------------------------------------------------------------------------------------ */
+/* Text that is captured
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
-/* Runs a body in a scope of its own and gives back what it printed, through `filters` if there are any. */
+/* Runs a body in a scope of its own and gives back what it printed, through `filters` if there are
+ * any. */
 static weir_status capture(weir_jinja_state *state, weir_jinja_value *out,
                            const weir_jinja_nodes *body, const weir_jinja_node *filters)
 {
@@ -177,7 +186,9 @@ static weir_status run_filter_block(weir_jinja_state *state, const weir_jinja_no
     return weir_jinja_print(state, state->out, text);
 }
 
-/* Macros ------------------------------------------------------------------------------------------------------------------------- */
+/* Macros
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status make_macro(weir_jinja_state *state, weir_jinja_value *out,
                               const weir_jinja_node *node)
@@ -212,7 +223,8 @@ static weir_status run_call_block(weir_jinja_state *state, const weir_jinja_node
     return weir_jinja_print(state, state->out, text);
 }
 
-/* The value of parameter `index`: by place, by name, by default; used[] marks the named arguments that were taken. */
+/* The value of parameter `index`: by place, by name, by default; used[] marks the named arguments
+ * that were taken. */
 static weir_status bind_parameter(weir_jinja_state *state, const weir_jinja_node *node,
                                   size_t index, const weir_jinja_arguments *arguments, bool *used)
 {
@@ -294,7 +306,9 @@ weir_status weir_jinja_call_macro(weir_jinja_state *state, weir_jinja_value *out
     return weir_jinja_builder_finish(&text, out);
 }
 
-/* Statements --------------------------------------------------------------------------------------------------------------------- */
+/* Statements
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status run_if(weir_jinja_state *state, const weir_jinja_node *node, jump *to)
 {

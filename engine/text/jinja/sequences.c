@@ -55,7 +55,9 @@ static weir_status fold(S *s, V *out, V v, bool ignore_case)
                : WEIR_OK;
 }
 
-/* Sorting ----------------------------------------------------------------------------------------------------------------------- */
+/* Sorting
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct keyed {
     V key, item;
@@ -66,7 +68,8 @@ static weir_status before(S *s, bool *out, V a, V b)
     return weir_jinja_relation(s, out, '<', a, b);
 }
 
-/* Merge sort: stable, n log n comparisons, each of which may fail. `reverse` keeps the order of equal items, as Python does. */
+/* Merge sort: stable, n log n comparisons, each of which may fail. `reverse` keeps the order of
+ * equal items, as Python does. */
 static weir_status sort_keyed(S *s, keyed *items, keyed *spare, size_t n, bool reverse)
 {
     if (n < 2) return WEIR_OK;
@@ -193,7 +196,9 @@ static weir_status filter_sum(S *s, V *out, V v, A *a)
     return WEIR_OK;
 }
 
-/* Whole sequences --------------------------------------------------------------------------------------------------------------- */
+/* Whole sequences
+ * ---------------------------------------------------------------------------------------------------------------
+ */
 
 static weir_status filter_length(S *s, V *out, V v, A *a)
 {
@@ -278,7 +283,8 @@ static weir_status filter_reverse(S *s, V *out, V v, A *a)
     return WEIR_OK;
 }
 
-/* batch: rows of `size`; slice: `size` columns of nearly equal length. The last are filled up if a filling is given. */
+/* batch: rows of `size`; slice: `size` columns of nearly equal length. The last are filled up if a
+ * filling is given. */
 static weir_status rows(S *s, V *out, V v, A *a, bool columns)
 {
     BIND("size fill_with");
@@ -310,7 +316,9 @@ static weir_status rows(S *s, V *out, V v, A *a, bool columns)
 static weir_status filter_batch(S *s, V *out, V v, A *a) { return rows(s, out, v, a, false); }
 static weir_status filter_slice(S *s, V *out, V v, A *a) { return rows(s, out, v, a, true); }
 
-/* Choosing and mapping ----------------------------------------------------------------------------------------------------------- */
+/* Choosing and mapping
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 static A rest_of(A *a, size_t from)
 {
@@ -323,7 +331,8 @@ static A rest_of(A *a, size_t from)
                                    .n_named = a->n_named };
 }
 
-/* select, reject (by the item) and selectattr, rejectattr (by an attribute): a test by name, or truth. */
+/* select, reject (by the item) and selectattr, rejectattr (by an attribute): a test by name, or
+ * truth. */
 static weir_status choose(S *s, V *out, V v, A *a, bool by_attribute, bool wanted)
 {
     weir_jinja_list *items = NULL, *list = NULL;

@@ -1,4 +1,5 @@
-/* engine/text/jinja/state.h - one rendering in progress, and the parts of the interpreter that call each other.
+/* engine/text/jinja/state.h - one rendering in progress, and the parts of the interpreter that call
+ * each other.
  *
  * Bounded: every evaluation and statement is a step, work on text and items counts as many steps as
  * it takes time (weir_jinja_work), recursion has a depth, memory a limit. */
@@ -123,7 +124,8 @@ WEIR_MUST_CHECK weir_status weir_jinja_call(weir_jinja_state *state, weir_jinja_
                                             const weir_jinja_arguments *arguments);
 WEIR_MUST_CHECK weir_status weir_jinja_define_functions(weir_jinja_state *state,
                                                         weir_jinja_scope *scope);
-/* Arguments by place or name: `names` is "a b c", values[i] is left as it is when not given; *given has a bit for each that was. */
+/* Arguments by place or name: `names` is "a b c", values[i] is left as it is when not given; *given
+ * has a bit for each that was. */
 WEIR_MUST_CHECK weir_status weir_jinja_bind(weir_jinja_state *state, const char *what,
                                             const char *names, weir_jinja_value *values,
                                             unsigned *given, const weir_jinja_arguments *arguments);
@@ -191,7 +193,8 @@ WEIR_MUST_CHECK weir_status weir_jinja_format(weir_jinja_state *state, weir_jinj
 /* repr() of a float; `out` has room for 32 bytes. */
 void weir_jinja_float_text(char out[32], double value);
 
-/* letters.c: case of letters. TITLE is str.title of Python, WORDS the filter title: a word begins behind white space or one of -({[<. */
+/* letters.c: case of letters. TITLE is str.title of Python, WORDS the filter title: a word begins
+ * behind white space or one of -({[<. */
 typedef enum weir_jinja_case {
     WEIR_JINJA_LOWER,
     WEIR_JINJA_UPPER,

@@ -107,7 +107,9 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
     return string->spans[low].origin;
 }
 
-/* Code points ------------------------------------------------------------------------------------------------------------------ */
+/* Code points
+ * ------------------------------------------------------------------------------------------------------------------
+ */
 
 uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size)
 {
@@ -154,7 +156,9 @@ bool weir_jinja_is_space(uint32_t code)
            code == 0x2028 || code == 0x2029 || code == 0x202f || code == 0x205f || code == 0x3000;
 }
 
-/* Building --------------------------------------------------------------------------------------------------------------------- */
+/* Building
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
 
 weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena)
 {

@@ -1,5 +1,6 @@
-/* engine/text/jinja/string.h - strings of templates: code points, slices, searching, and building with the origin of each byte.
- * Works on well-formed UTF-8; ill-formed bytes count as one code point each and never make it read outside. */
+/* engine/text/jinja/string.h - strings of templates: code points, slices, searching, and building
+ * with the origin of each byte. Works on well-formed UTF-8; ill-formed bytes count as one code
+ * point each and never make it read outside. */
 #pragma once
 #include "engine/text/jinja/value.h"
 

@@ -173,7 +173,9 @@ bool weir_jinja_hashable(weir_jinja_value v)
     return true;
 }
 
-/* Lists ------------------------------------------------------------------------------------------------------------------------ */
+/* Lists
+ * ------------------------------------------------------------------------------------------------------------------------
+ */
 
 weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, size_t capacity)
 {
@@ -206,9 +208,12 @@ weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir
     return WEIR_OK;
 }
 
-/* Dictionaries ----------------------------------------------------------------------------------------------------------------- */
+/* Dictionaries
+ * -----------------------------------------------------------------------------------------------------------------
+ */
 
-/* Drawn once in a process, so that nobody can send keys that collide. The order of a dictionary does not depend on it. */
+/* Drawn once in a process, so that nobody can send keys that collide. The order of a dictionary
+ * does not depend on it. */
 static uint64_t hash_seed(void)
 {
     static _Atomic uint64_t seed;
@@ -245,7 +250,8 @@ weir_status weir_jinja_dict_new(weir_jinja_arena *arena, weir_jinja_dict **out)
     return weir_jinja_alloc(arena, out, sizeof **out);
 }
 
-/* The comparison of two keys needs no budget: they are flat, and text is compared where the hash is the same. */
+/* The comparison of two keys needs no budget: they are flat, and text is compared where the hash is
+ * the same. */
 static bool same_key(const weir_jinja_entry *entry, weir_jinja_value key, uint64_t hash)
 {
     int64_t unbounded = INT64_MAX;
@@ -321,7 +327,9 @@ void weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry)
     dict->live--;
 }
 
-/* JSON ------------------------------------------------------------------------------------------------------------------------- */
+/* JSON
+ * -------------------------------------------------------------------------------------------------------------------------
+ */
 
 typedef struct json_reader {
     weir_jinja_arena *arena;

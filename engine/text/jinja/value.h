@@ -1,7 +1,9 @@
-/* engine/text/jinja/value.h - values of templates: what Python's objects are to Jinja2, without attributes of the host.
+/* engine/text/jinja/value.h - values of templates: what Python's objects are to Jinja2, without
+ * attributes of the host.
  *
- * All memory is an arena's. Strings are immutable views and carry where each byte came from, so that text of a user is known in the
- * output; slices share bytes and spans. Containers are mutable only through the interpreter. */
+ * All memory is an arena's. Strings are immutable views and carry where each byte came from, so
+ * that text of a user is known in the output; slices share bytes and spans. Containers are mutable
+ * only through the interpreter. */
 #pragma once
 #include <jansson.h>
 #include <stdbool.h>
@@ -40,15 +42,15 @@ typedef struct weir_jinja_span {
 } weir_jinja_span;
 
 typedef struct weir_jinja_string {
-    const char *bytes;
-    size_t      size;
-    size_t      count; /* code points; SIZE_MAX until somebody asks */
-    const weir_jinja_span *
-        spans; /* NULL: all bytes are of `origin`; else ascending, the last one ends at or behind base + size */
+    const char            *bytes;
+    size_t                 size;
+    size_t                 count; /* code points; SIZE_MAX until somebody asks */
+    const weir_jinja_span *spans; /* NULL: all bytes are of `origin`; else ascending, the last one
+                                     ends at or behind base + size */
     size_t            n_spans, base; /* byte i of the string is byte base + i of the spans */
     weir_jinja_origin origin;
-    bool
-        markup; /* went through `safe` or `escape`: joining by + escapes the other side, as markupsafe does */
+    bool markup; /* went through `safe` or `escape`: joining by + escapes the other side, as
+                    markupsafe does */
 } weir_jinja_string;
 
 typedef struct weir_jinja_list  weir_jinja_list;
@@ -77,8 +79,8 @@ typedef struct weir_jinja_value {
 struct weir_jinja_list {
     weir_jinja_value *items;
     size_t            count, capacity;
-    bool
-        user; /* came from messages, tools or documents: its brackets and commas count as text of a user */
+    bool user; /* came from messages, tools or documents: its brackets and commas count as text of a
+                  user */
 };
 
 typedef struct weir_jinja_entry {
@@ -151,8 +153,9 @@ static inline double weir_jinja_as_float(weir_jinja_value v)
 /* Python's name of the type, for messages. */
 const char *weir_jinja_type_name(weir_jinja_value v);
 bool        weir_jinja_truth(weir_jinja_value v);
-/* ==; containers by content. *budget pays for the work, one for each value and each KiB of text: below zero the answer means nothing and
- * the caller ends in EFULL. Values nested deeper than a limit count as different. */
+/* ==; containers by content. *budget pays for the work, one for each value and each KiB of text:
+ * below zero the answer means nothing and the caller ends in EFULL. Values nested deeper than a
+ * limit count as different. */
 bool weir_jinja_equal(weir_jinja_value a, weir_jinja_value b, int64_t *budget);
 /* *order < 0, 0, > 0; false when the two have no order. */
 bool weir_jinja_compare(int *order, weir_jinja_value a, weir_jinja_value b, int64_t *budget);
@@ -176,7 +179,8 @@ weir_jinja_entry *weir_jinja_dict_find_text(const weir_jinja_dict *dict, const c
                                             size_t size);
 void              weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry);
 
-/* JSON as values whose text is of `origin`. Strings are borrowed from `json` unless `copy`. EINVAL when nested deeper than a limit. */
+/* JSON as values whose text is of `origin`. Strings are borrowed from `json` unless `copy`. EINVAL
+ * when nested deeper than a limit. */
 WEIR_MUST_CHECK weir_status weir_jinja_from_json(weir_jinja_arena *arena, weir_jinja_value *out,
                                                  const json_t *json, weir_jinja_origin origin,
                                                  bool copy);

@@ -25,7 +25,8 @@
 extern "C" __attribute__((weak, visibility("hidden"))) char __start_weir_shared[],
     __stop_weir_shared[];
 
-// Keeps the callee-saved registers on the stack that it leaves, and takes them from the one that it enters.
+// Keeps the callee-saved registers on the stack that it leaves, and takes them from the one that it
+// enters.
 extern "C" void weir_emulate_switch(void **leave, void *enter);
 __asm__(R"(
 .text
@@ -172,7 +173,8 @@ void prepare(int index)
     fiber.state = State::Ready;
 }
 
-// Every thread that can go on, of the warps whose bits are set, until it waits; whether there was one.
+// Every thread that can go on, of the warps whose bits are set, until it waits; whether there was
+// one.
 bool run_round(uint32_t awake)
 {
     bool moved = false;

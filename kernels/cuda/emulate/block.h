@@ -1,13 +1,14 @@
-/* kernels/cuda/emulate/block.h - the threads of a block as fibers of one host thread: launches, barriers, what a warp does together, asynchronous copies.
+/* kernels/cuda/emulate/block.h - the threads of a block as fibers of one host thread: launches,
+ * barriers, what a warp does together, asynchronous copies.
  *
- * Fibers run until they wait; who runs next is scrambled anew in every round, some warps sleep until the others can go no further, and the order of blocks is
- * scrambled too. Shared memory begins as NaN in every block.
- * These end the program with a message:
- *     barriers that threads reach at different lines, or after some have left the kernel
- *     warp operations of lanes that are not in their mask, have left, or are at another operation; reads from lanes outside the mask
- *     rows of ldmatrix and targets of copies that are not in shared memory, or not 16-byte aligned; copies that nobody waited for
- *     writes past dynamic shared memory; launches that no device takes
- * A missing barrier shows as a NaN or as a stale value, in some of the orders. */
+ * Fibers run until they wait; who runs next is scrambled anew in every round, some warps sleep
+ * until the others can go no further, and the order of blocks is scrambled too. Shared memory
+ * begins as NaN in every block. These end the program with a message: barriers that threads reach
+ * at different lines, or after some have left the kernel warp operations of lanes that are not in
+ * their mask, have left, or are at another operation; reads from lanes outside the mask rows of
+ * ldmatrix and targets of copies that are not in shared memory, or not 16-byte aligned; copies that
+ * nobody waited for writes past dynamic shared memory; launches that no device takes A missing
+ * barrier shows as a NaN or as a stale value, in some of the orders. */
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +26,7 @@ struct Site {
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void die(const char *format, ...);
 
-/* ---- of the running fiber ---------------------------------------------------------------------------------------------- */
+/* ---- of the running fiber -------------------------------------------------------------------- */
 struct Place {
     uint3 thread, block;
     dim3  block_shape, grid_shape;
@@ -37,17 +38,19 @@ bool  is_shared(const void *address, size_t bytes);
 /* Waits for all threads of the block; the sum of `value` over them. */
 int barrier(int value, Site site);
 
-/* Waits for all lanes of `mask`, each with arguments of its own; then `complete` sees them all, NULL for lanes outside the mask. */
+/* Waits for all lanes of `mask`, each with arguments of its own; then `complete` sees them all,
+ * NULL for lanes outside the mask. */
 typedef void (*WarpOperation)(void *const *lanes, unsigned mask);
 void warp(unsigned mask, WarpOperation complete, void *arguments, Site site);
 int  lane();
 
-/* cp.async: 16 bytes go to shared memory in the wait that covers them, and until then the target holds NaN; from NULL: zeros. */
+/* cp.async: 16 bytes go to shared memory in the wait that covers them, and until then the target
+ * holds NaN; from NULL: zeros. */
 void copy16(void *shared, const void *global);
 void commit_copies();
 void wait_for_copies(int n_left);
 
-/* ---- launches -------------------------------------------------------------------------------------------------------------- */
+/* ---- launches -------------------------------------------------------------------------------- */
 typedef void (*ThreadBody)(const void *launch);
 void run_grid(const void *kernel, dim3 grid, dim3 block, size_t shared_bytes, ThreadBody body,
               const void *launch);

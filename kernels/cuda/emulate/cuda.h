@@ -1,6 +1,8 @@
-/* kernels/cuda/emulate/cuda.h - the parts of CUDA that the overrides use, on the host: built-in variables, warp functions, arithmetic, the runtime.
+/* kernels/cuda/emulate/cuda.h - the parts of CUDA that the overrides use, on the host: built-in
+ * variables, warp functions, arithmetic, the runtime.
  *
- * Arithmetic is the host's: the device's fast functions (__expf, rsqrtf) are a few units in the last place worse, which a row's tolerance has to hold. */
+ * Arithmetic is the host's: the device's fast functions (__expf, rsqrtf) are a few units in the
+ * last place worse, which a row's tolerance has to hold. */
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -20,7 +22,7 @@
 #define WEIR_DYNAMIC_SHARED(type, name)                                                            \
     type *const name = static_cast<type *>(weir_emulate::dynamic_shared())
 
-/* ---- the block ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the block ------------------------------------------------------------------------------- */
 struct weir_emulate_here { /* the caller's line, whatever is called */
     weir_emulate::Site site;
     weir_emulate_here(const char *file = __builtin_FILE(), int line = __builtin_LINE())
@@ -44,7 +46,7 @@ inline int __syncthreads_and(int x, weir_emulate_here here = {})
 inline void __threadfence() {}
 inline void __threadfence_block() {}
 
-/* ---- the warp ------------------------------------------------------------------------------------------------------------------- */
+/* ---- the warp -------------------------------------------------------------------------------- */
 namespace weir_emulate {
 struct Shuffle {
     uint64_t value;
@@ -149,7 +151,7 @@ inline int __reduce_add_sync(unsigned mask, int x, weir_emulate_here here = {})
     return (int)weir_emulate::voted(mask, (unsigned)x, here.site).sum;
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 template <class T> inline T    __ldg(const T *p) { return *p; }
 template <class T> inline T    __ldcg(const T *p) { return *p; }
 template <class T> inline T    __ldcs(const T *p) { return *p; }
@@ -168,7 +170,7 @@ template <class T> inline T atomicMax(T *p, T x)
     return old;
 }
 
-/* ---- arithmetic ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- arithmetic ------------------------------------------------------------------------------ */
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline void  sincospif(float x, float *sine, float *cosine)
@@ -220,7 +222,7 @@ WEIR_EMULATE_ORDER(long long)
 WEIR_EMULATE_ORDER(float)
 #undef WEIR_EMULATE_ORDER
 
-/* ---- the runtime ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- the runtime ----------------------------------------------------------------------------- */
 typedef enum cudaError_t {
     cudaSuccess = 0,
     cudaErrorInvalidValue = 1,

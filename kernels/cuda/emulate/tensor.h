@@ -1,4 +1,5 @@
-/* kernels/cuda/emulate/tensor.h - what kernels/cuda/tensor.h offers, from the registers of all lanes of a warp. */
+/* kernels/cuda/emulate/tensor.h - what kernels/cuda/tensor.h offers, from the registers of all
+ * lanes of a warp. */
 #pragma once
 #include "kernels/cuda/emulate/cuda.h"
 

@@ -1,4 +1,5 @@
-/* kernels/cuda/emulate/types.h - CUDA's words and types for a host compiler: qualifiers, vectors, halves. */
+/* kernels/cuda/emulate/types.h - CUDA's words and types for a host compiler: qualifiers, vectors,
+ * halves. */
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -58,7 +59,7 @@ inline float half_value(uint32_t bits)
 }
 } // namespace weir_emulate
 
-/* ---- halves ------------------------------------------------------------------------------------------------------------------- */
+/* ---- halves ---------------------------------------------------------------------------------- */
 struct __half {
     uint16_t bits;
 };

@@ -1,4 +1,5 @@
-/* weir bench --policies and --explain on the demo model: what they print and what they refuse. How long anything takes decides nothing. */
+/* weir bench --policies and --explain on the demo model: what they print and what they refuse. How
+ * long anything takes decides nothing. */
 #include <sstream>
 
 #include "tests/unit/cli/json.h"
@@ -118,7 +119,8 @@ TEST(BenchPolicies, MistakesAreNamed)
     }
 }
 
-/* The last name of a list, before the model is loaded, and statistics that are missing, before anything is measured. */
+/* The last name of a list, before the model is loaded, and statistics that are missing, before
+ * anything is measured. */
 TEST(BenchPolicies, TheWholeListIsCheckedFirst)
 {
     const std::vector<std::string> good = { "--budget", "100", "--depth", "200",
@@ -134,7 +136,7 @@ TEST(BenchPolicies, TheWholeListIsCheckedFirst)
     EXPECT_EQ(missing.out.find("\nsinks "), std::string::npos) << missing.out;
 }
 
-/* ---- --explain ---- */
+/* ---- --explain ------------------------------------------------------------------------------- */
 
 /* The line of a policy in the table that begins so; empty: there is none. */
 std::string line_of(const std::string &text, const std::string &table, const std::string &policy)

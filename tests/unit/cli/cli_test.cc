@@ -427,8 +427,8 @@ TEST(Main, RunsTheCommandWithItsModel)
     EXPECT_EQ(run_main({ "serve", "--model", "m.gguf" }).code, 3);
     code_of_run = 0;
 
-    namespace fs = std::
-        filesystem; /* the demo and the configurations are found below the folder the program starts in */
+    namespace fs = std::filesystem; /* the demo and the configurations are found below the folder
+                                       the program starts in */
     const fs::path old = fs::current_path(), folder = testing::TempDir() + "weir_cli_root";
     fs::create_directories(folder / "configs");
     std::ofstream(folder / "configs/mine.toml") << "[server]\nport = 7\n";

@@ -1,4 +1,5 @@
-/* weir db on a model whose layers are CoDA: states of one size whatever the document, in fewer bits, and two as one. */
+/* weir db on a model whose layers are CoDA: states of one size whatever the document, in fewer
+ * bits, and two as one. */
 #include <filesystem>
 #include <fstream>
 

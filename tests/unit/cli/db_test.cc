@@ -1,4 +1,5 @@
-/* weir db as a user runs it, on the demo model: documents become states, answers from them are those of a cold run, and the states stay as they are. */
+/* weir db as a user runs it, on the demo model: documents become states, answers from them are
+ * those of a cold run, and the states stay as they are. */
 #include <gtest/gtest.h>
 
 #include <filesystem>

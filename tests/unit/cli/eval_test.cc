@@ -1,4 +1,5 @@
-/* weir eval as a user runs it, on the demo model: items that are generated, answered, scored and drawn; perplexity by position. */
+/* weir eval as a user runs it, on the demo model: items that are generated, answered, scored and
+ * drawn; perplexity by position. */
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -40,7 +41,8 @@ class Eval : public program::Folder {
     }
 };
 
-/* The demo model finds needles in prose; all of them but few, whatever rounding its kernels have. */
+/* The demo model finds needles in prose; all of them but few, whatever rounding its kernels
+ * have. */
 TEST_F(Eval, GeneratedNeedlesAreFoundAndDrawn)
 {
     const Outcome made = eval({ "generate", "--task", "niah_grid", "--length", "400,600",
@@ -263,7 +265,7 @@ TEST_F(Eval, GenerateAndExplainTellOfMemoryOfFixedSize)
                 "the last 256 rows, 64 older ones as they came, 64 prototypes");
 }
 
-/* ---- perplexity ---- */
+/* ---- perplexity ------------------------------------------------------------------------------ */
 
 /* What is stored in fewer bits costs what it saves, and 16 bits cost next to nothing. */
 TEST_F(Eval, StatesInFewerBitsLoseMore)
@@ -334,7 +336,8 @@ TEST_F(Eval, PositionsAddUpToTheWhole)
         EXPECT_NEAR(nll / scored, got.number("nll"), 1e-6);
         EXPECT_EQ(json_array_size(got.at("positions")), how[0] == "--window" ? 4u : 16u);
     }
-    /* The stream is one window of the context's length, and in it later text is easier than the first: it repeats itself. */
+    /* The stream is one window of the context's length, and in it later text is easier than the
+     * first: it repeats itself. */
     const Json stream(
         eval({ "perplexity", "--text", file, "--json", "--stream", "--context", "1000" }).out),
         window(eval({ "perplexity", "--text", file, "--json", "--window", "64" }).out);
@@ -352,7 +355,7 @@ TEST_F(Eval, PositionsAddUpToTheWhole)
     EXPECT_EQ(eval({ "perplexity", "--text", put("e", ""), "--stream" }).code, 2);
 }
 
-/* ---- policies ---- */
+/* ---- policies -------------------------------------------------------------------------------- */
 
 class EvalPolicy : public Eval {
   protected:

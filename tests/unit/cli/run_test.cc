@@ -1,4 +1,5 @@
-/* Commands as a user runs them, on the demo model and copies of it: where input comes from, and what a bad chat template may stop. */
+/* Commands as a user runs them, on the demo model and copies of it: where input comes from, and
+ * what a bad chat template may stop. */
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -299,7 +300,8 @@ TEST_F(Commands, KvQualityIsMeasuredAgainstF32)
     EXPECT_EQ(measure("").code, 2);
 }
 
-// The rows of the depth are noise that went the way of computed ones: coded, counted, some of them on the disk, and attention reads them.
+// The rows of the depth are noise that went the way of computed ones: coded, counted, some of them
+// on the disk, and attention reads them.
 TEST_F(Commands, BenchDecodesAtADepthThatNobodyComputed)
 {
     const auto bench = [&](const char *format, const char *depth, const char *memory,
@@ -321,7 +323,8 @@ TEST_F(Commands, BenchDecodesAtADepthThatNobodyComputed)
     EXPECT_EQ(whole.out.find("disk"), std::string::npos) << whole.out;
     EXPECT_EQ(whole.out.find("prefill_tokens"), std::string::npos) << whole.out;
     for (const char *const format : { "f16", "int8/kivi4" }) {
-        /* How much the rest takes differs with the instruction set: what is left for KV pages shall be half of them. */
+        /* How much the rest takes differs with the instruction set: what is left for KV pages shall
+         * be half of them. */
         const Outcome roomy = bench(format, "16000", "memory.host=96MiB", { "--json" });
         ASSERT_EQ(roomy.code, 0) << roomy.err;
         const double rest =

@@ -1,5 +1,6 @@
-/* Policies on the constructed model: an answer is right exactly when every KV head still has the row of the answer, whatever dropped the others, in
- * whatever format and tier the rows are. Which rows are there is read from the pages, not asked of the policy. */
+/* Policies on the constructed model: an answer is right exactly when every KV head still has the
+ * row of the answer, whatever dropped the others, in whatever format and tier the rows are. Which
+ * rows are there is read from the pages, not asked of the policy. */
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -84,8 +85,8 @@ class ConstructedPolicy : public ::testing::Test {
     {
         ASSERT_EQ(engine_.open(folder_.path(), settings_of(more, memory)), WEIR_OK)
             << engine_.text();
-        const size_t no_caps
-            [WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing that the engine has room for */
+        const size_t no_caps[WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing
+                                                       that the engine has room for */
         ASSERT_EQ(weir_ledger_open(&ledger_, no_caps), WEIR_OK);
         ASSERT_EQ(weir_kv_evictor_open(&evictor_, weir_engine_store(engine_.get()),
                                        weir_engine_stream(engine_.get()), ledger_, engine_.error()),
@@ -164,7 +165,8 @@ class ConstructedPolicy : public ::testing::Test {
                    ? static_cast<int32_t>(support::best(evaluation.last, engine_.n_vocab()))
                    : -1;
     }
-    /* Asks for every pair behind a text that lost rows; returns how many rows of values were still there. */
+    /* Asks for every pair behind a text that lost rows; returns how many rows of values were still
+     * there. */
     int check(const std::string &what, const Text &text, bool is_asked_before)
     {
         std::optional<Sequence> full(std::in_place, engine_);

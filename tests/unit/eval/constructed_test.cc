@@ -146,7 +146,8 @@ TEST_F(Constructed, AnswersNothingAboutKeysItNeverSaw)
     EXPECT_EQ(n_right(engine_, text), 0);
 }
 
-/* A window that reaches the value answers, one that ends a row before it does not: the row itself carries the answer. */
+/* A window that reaches the value answers, one that ends a row before it does not: the row itself
+ * carries the answer. */
 TEST_F(Constructed, IsWrongAsSoonAsTheRowIsOutOfSight)
 {
     constexpr int distance = 300; /* from a key that is asked for back to its value */
@@ -198,7 +199,8 @@ TEST_F(Constructed, HeadsMayBeManyAndShared)
     }
 }
 
-/* Keys of one KV head turned round in the file: that head finds other rows, as if it had lost the right ones; the others still have them. */
+/* Keys of one KV head turned round in the file: that head finds other rows, as if it had lost the
+ * right ones; the others still have them. */
 TEST_F(Constructed, EveryHeadIsNeeded)
 {
     constexpr int n_heads = 4;
@@ -230,7 +232,8 @@ TEST_F(Constructed, EveryHeadIsNeeded)
     EXPECT_EQ(n_right(engine_, text), 64);
 }
 
-/* All of them, down to 2 bits: codes are signs, and the right row wins by far. What a format loses elsewhere is measured by eval kv-quality. */
+/* All of them, down to 2 bits: codes are signs, and the right row wins by far. What a format loses
+ * elsewhere is measured by eval kv-quality. */
 TEST_F(Constructed, EveryKvFormatKeepsIt)
 {
     open(shape(2, 2));

@@ -1,4 +1,5 @@
-/* Depth-first search: the walk of the published example, graphs of the right kinds, and answers that follow from the printed graph. */
+/* Depth-first search: the walk of the published example, graphs of the right kinds, and answers
+ * that follow from the printed graph. */
 #include "engine/eval/dfs.h"
 
 #include <sstream>

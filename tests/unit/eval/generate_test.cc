@@ -1,4 +1,5 @@
-/* Generated tasks: lengths that are never exceeded, samples that repeat, and contexts whose right answer is the given one. */
+/* Generated tasks: lengths that are never exceeded, samples that repeat, and contexts whose right
+ * answer is the given one. */
 #include <algorithm>
 #include <map>
 #include <set>
@@ -152,7 +153,7 @@ TEST(Generate, LinesAreItemsOfRetrieval)
     json_decref(line);
 }
 
-/* ---- needles ---- */
+/* ---- needles --------------------------------------------------------------------------------- */
 
 TEST(Niah, TheAnswersAreInTheContextAsStated)
 {
@@ -229,7 +230,7 @@ TEST(Niah, TheGridPutsTheNeedleAtItsDepth)
     }
 }
 
-/* ---- variables ---- */
+/* ---- variables ------------------------------------------------------------------------------- */
 
 TEST(VariableTracking, ExactlyTheAnswersHaveTheValue)
 {
@@ -252,7 +253,7 @@ TEST(VariableTracking, ExactlyTheAnswersHaveTheValue)
     }
 }
 
-/* ---- words ---- */
+/* ---- words ----------------------------------------------------------------------------------- */
 
 TEST(CommonWords, AreThoseThatComeMost)
 {
@@ -314,7 +315,7 @@ TEST(Words, AreManyAndAllDifferent)
     EXPECT_EQ(all.count(""), 0u);
 }
 
-/* ---- documents ---- */
+/* ---- documents ------------------------------------------------------------------------------- */
 
 TEST(Documents, SquadGivesTheParagraphAmongOthersOfItsArticleFirst)
 {
@@ -366,7 +367,7 @@ TEST(Documents, BadFilesAreRefused)
     }
 }
 
-/* ---- essays ---- */
+/* ---- essays ---------------------------------------------------------------------------------- */
 
 TEST(Essay, WordsGoInACircleAndNeedlesBetweenSentences)
 {

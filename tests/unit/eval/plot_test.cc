@@ -77,7 +77,8 @@ TEST_F(Curves, HaveAPointPerValueAndANameEach)
     EXPECT_EQ(count(svg, ">full</text>"), 1u);
     EXPECT_EQ(count(svg, ">sinks &#38; window</text>"), 1u);
     EXPECT_EQ(count(svg, ">1K</text>"), 1u);
-    /* 64 and 1024 at the ends of the axis, 256 in the middle of its 4 octaves; 0 at the bottom, 1 at the top. */
+    /* 64 and 1024 at the ends of the axis, 256 in the middle of its 4 octaves; 0 at the bottom, 1
+     * at the top. */
     EXPECT_NE(svg.find("points=\"80.0,60.0 225.0,60.0 370.0,60.0 660.0,99.0\""), std::string::npos)
         << svg;
     EXPECT_NE(svg.find("points=\"80.0,450.0 225.0,352.5\""), std::string::npos) << svg;

@@ -1,4 +1,5 @@
-/* tests/unit/eval/samples.h - generated samples as C++ values, with tokens counted by a rule instead of a tokenizer. */
+/* tests/unit/eval/samples.h - generated samples as C++ values, with tokens counted by a rule
+ * instead of a tokenizer. */
 #pragma once
 #include <gtest/gtest.h>
 

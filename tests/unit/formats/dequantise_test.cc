@@ -1,4 +1,5 @@
-/* Block types, 16-bit and 8-bit floats against the reference values of tests/golden/models (G25, G26, G27). */
+/* Block types, 16-bit and 8-bit floats against the reference values of tests/golden/models (G25,
+ * G26, G27). */
 #include "kernels/ref/dequantise.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-/* Opens every container under tests/golden/models and compares what it finds with the indexes that the generator wrote beside them. */
+/* Opens every container under tests/golden/models and compares what it finds with the indexes that
+ * the generator wrote beside them. */
 #include <gtest/gtest.h>
 #include <jansson.h>
 
@@ -141,7 +142,8 @@ TEST(Golden, ShapesAreThoseOfTheIndexes)
     EXPECT_GE(n, 10);
 }
 
-/* A folder's safetensors and its unquantised GGUF hold the same values: same bytes after widening, and the same hyperparameters. */
+/* A folder's safetensors and its unquantised GGUF hold the same values: same bytes after widening,
+ * and the same hyperparameters. */
 TEST(Golden, ContainersAgree)
 {
     Directory hf = open(models + "tq"), gguf = open(models + "tq/tq-f32.gguf");

@@ -1,5 +1,6 @@
-/* Broken and malicious files: every one opens cleanly or fails with a text; none crashes. The sanitizer builds see reads out of bounds,
- * because each input lies in memory of exactly its size. */
+/* Broken and malicious files: every one opens cleanly or fails with a text; none crashes. The
+ * sanitizer builds see reads out of bounds, because each input lies in memory of exactly its
+ * size. */
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -80,7 +81,7 @@ string safetensors_problem(const string &bytes)
         EXPECT_NE(said.find(part), string::npos) << "said: " << said;                              \
     } while (0)
 
-/* ---- GGUF by hand ------------------------------------------------------------------------------------------------------------- */
+/* ---- GGUF by hand ---------------------------------------------------------------------------- */
 
 enum { U8, I8, U16, I16, U32, I32, F32, BOOL, STRING, ARRAY, U64, I64, F64 };
 
@@ -241,7 +242,7 @@ TEST(HostileGguf, Places)
                 "tensor a appears twice");
 }
 
-/* ---- safetensors by hand ------------------------------------------------------------------------------------------------------ */
+/* ---- safetensors by hand --------------------------------------------------------------------- */
 
 string safetensors(const string &header, size_t data_bytes)
 {
@@ -353,7 +354,7 @@ TEST(HostileSafetensors, TooManyTensors)
                 "100000 tensors, at most 65536 are read");
 }
 
-/* ---- damage of good files ----------------------------------------------------------------------------------------------------- */
+/* ---- damage of good files -------------------------------------------------------------------- */
 
 std::vector<string> corpus(const char *folder)
 {
@@ -402,7 +403,7 @@ TEST(Hostile, EveryTruncationIsAnError)
     for (size_t n = 0; n < b.size(); n++) EXPECT_NE(safetensors_problem(b.substr(0, n)), "") << n;
 }
 
-/* ---- sets of files ------------------------------------------------------------------------------------------------------------ */
+/* ---- sets of files --------------------------------------------------------------------------- */
 
 class Sets : public ::testing::Test {
   protected:

@@ -1,4 +1,5 @@
-/* The golden runner on the stored folders, on values that are wrong, and on folders that are broken in every way that a copy can be. */
+/* The golden runner on the stored folders, on values that are wrong, and on folders that are broken
+ * in every way that a copy can be. */
 #include "tests/golden/golden.h"
 
 #include <gtest/gtest.h>

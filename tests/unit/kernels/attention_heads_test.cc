@@ -1,4 +1,5 @@
-// tests/unit/kernels/attention_heads_test.cc - segments of some of the KV heads: rows of unequal number after an eviction, and any cut of equal ones.
+// tests/unit/kernels/attention_heads_test.cc - segments of some of the KV heads: rows of unequal
+// number after an eviction, and any cut of equal ones.
 #include <climits>
 
 #include "kernels/abi/attention_carry.h"
@@ -7,7 +8,8 @@
 namespace weir_test {
 namespace {
 
-// A text whose KV heads hold different numbers of rows: each head is a sequence of its own, with the same new rows.
+// A text whose KV heads hold different numbers of rows: each head is a sequence of its own, with
+// the same new rows.
 struct Ragged {
     Shape                                  shape; // of the op; n_past is the longest head's
     std::vector<std::unique_ptr<Sequence>> heads;
@@ -46,7 +48,7 @@ struct Ragged {
     }
 };
 
-// ---- attention --------------------------------------------------------------------------------------------------------------------
+// ---- attention ----------------------------------------------------------------------------------
 struct RaggedCase {
     Shape                shape;
     std::vector<int32_t> n_past;
@@ -118,7 +120,8 @@ TEST(AttentionHeads, BatchesOfWholeAndRagged)
     }
 }
 
-// All rows of a sequence by ranges of heads that end so; in pieces of one split with a carry, or at once.
+// All rows of a sequence by ranges of heads that end so; in pieces of one split with a carry, or at
+// once.
 Floats attend_cut(const weir_kernel &kernel, const Sequence &sequence,
                   const std::vector<int32_t> &ends, bool in_pieces)
 {
@@ -184,7 +187,7 @@ TEST(AttentionHeads, OthersAreNotTouched)
     }
 }
 
-// ---- rows in and out --------------------------------------------------------------------------------------------------------------
+// ---- rows in and out ----------------------------------------------------------------------------
 template <class Args>
 Args rows_args(const Shape &shape, const std::vector<weir_kv_segment> &segments)
 {
@@ -198,7 +201,8 @@ Args rows_args(const Shape &shape, const std::vector<weir_kv_segment> &segments)
     return args;
 }
 
-// New rows join heads of unequal length: each head's pages are those of a sequence with that head alone, and read so.
+// New rows join heads of unequal length: each head's pages are those of a sequence with that head
+// alone, and read so.
 TEST(KvHeads, WriteAndReadRaggedHeads)
 {
     for (const weir_kv_format format :

@@ -1,4 +1,5 @@
-// tests/unit/kernels/attention_mass_test.cc - what attention gives away (log-sum-exp, logits), and what attention_mass makes of it.
+// tests/unit/kernels/attention_mass_test.cc - what attention gives away (log-sum-exp, logits), and
+// what attention_mass makes of it.
 #include <algorithm>
 #include <functional>
 
@@ -8,7 +9,7 @@
 namespace weir_test {
 namespace {
 
-// ---- log-sum-exp and logits ------------------------------------------------------------------------------------------------------
+// ---- log-sum-exp and logits ---------------------------------------------------------------------
 struct Given {
     Floats  out, lse, logits; // [T, H, value_dim], [T, H], [H, stride]
     int64_t stride = 0;
@@ -80,7 +81,8 @@ double lse_of(const std::vector<double> &logits)
     return highest + std::log(sum);
 }
 
-// Decode and prefill, over splits, groups that do not divide a register block, and rows of a token that fall into two units.
+// Decode and prefill, over splits, groups that do not divide a register block, and rows of a token
+// that fall into two units.
 const Shape shapes[] = {
     { 4, 2, 32, 32, 0, 1, 0, WEIR_KV_F32, WEIR_KV_F32 },
     { 4, 2, 32, 32, 2100, 1, 0, WEIR_KV_F16, WEIR_KV_F16 },
@@ -147,7 +149,7 @@ TEST(AttentionGives, RefusesLogitsThatHaveNoRoom)
     }
 }
 
-// ---- mass ------------------------------------------------------------------------------------------------------------------------
+// ---- mass ---------------------------------------------------------------------------------------
 struct Mass {
     Floats mass, below, last; // [H, slots]
 };
@@ -156,7 +158,8 @@ struct Slots { // end 0: all
     int32_t first = 0, end = 0;
 };
 
-// Of a sequence, by segments of these ranges of heads; `logits`: as given, or NULL. Pages of other slots are not there.
+// Of a sequence, by segments of these ranges of heads; `logits`: as given, or NULL. Pages of other
+// slots are not there.
 Mass observe(const weir_kernel &kernel, const Sequence &sequence, Given &given, bool with_logits,
              const std::vector<int32_t> &ends, int n_threads = 2, Slots part = {})
 {
@@ -324,7 +327,8 @@ TEST(AttentionMass, PartsAreThoseOfTheWhole)
     }
 }
 
-// One key of a row's two has 3/4 of it: above the mean, the other below. A row that sees itself alone is at the mean.
+// One key of a row's two has 3/4 of it: above the mean, the other below. A row that sees itself
+// alone is at the mean.
 TEST(AttentionMass, ClosedForm)
 {
     const Shape shape = { 1, 1, 4, 4, 0, 2, 0, WEIR_KV_F32, WEIR_KV_F32 };

@@ -1,4 +1,5 @@
-// tests/unit/kernels/attention_support.h - sequences of random rows for the tests of attention and of what it gives away.
+// tests/unit/kernels/attention_support.h - sequences of random rows for the tests of attention and
+// of what it gives away.
 #pragma once
 #include "tests/unit/kernels/support.h"
 

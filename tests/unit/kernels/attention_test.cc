@@ -1,4 +1,5 @@
-// tests/unit/kernels/attention_test.cc - attention against ref, and the promise that a row's bits depend on its own positions only.
+// tests/unit/kernels/attention_test.cc - attention against ref, and the promise that a row's bits
+// depend on its own positions only.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -38,8 +39,8 @@ TEST(Attention, MatchesRef)
     }
 }
 
-// Every format on both sides, and every other pair once or twice: on all widths that they take, in groups of 1 to 8 heads, with windows, from before a
-// page's end to behind it.
+// Every format on both sides, and every other pair once or twice: on all widths that they take, in
+// groups of 1 to 8 heads, with windows, from before a page's end to behind it.
 std::vector<Shape> shapes_of_formats()
 {
     const std::pair<int64_t, int64_t> widths[] = { { 16, 16 },  { 20, 12 },  { 45, 77 },
@@ -102,7 +103,8 @@ TEST(Attention, RefReadsTheOwnPageWide)
         << "position 64 reads the page before it coded";
 }
 
-// A prompt in one call, in chunks on and off the tile grid, token by token, and with any number of threads: the same bits.
+// A prompt in one call, in chunks on and off the tile grid, token by token, and with any number of
+// threads: the same bits.
 TEST(Attention, BitsDoNotDependOnChunks)
 {
     for (const Shape &shape : { Shape{ 8, 2, 64, 64, 0, 300, 0, WEIR_KV_F16, WEIR_KV_F16 },
@@ -128,7 +130,8 @@ TEST(Attention, BitsDoNotDependOnChunks)
     }
 }
 
-// The same for all formats, over pages that close on the way and splits that end: one query row more or less per unit changes nothing.
+// The same for all formats, over pages that close on the way and splits that end: one query row
+// more or less per unit changes nothing.
 TEST(Attention, BitsOfCodedRowsDoNotDependOnChunks)
 {
     for (int f = 0; f < WEIR_KV_FORMAT_COUNT; f++)
@@ -156,7 +159,8 @@ TEST(Attention, BitsOfCodedRowsDoNotDependOnChunks)
         }
 }
 
-// A block of few rows has more sums on their way than a full one, and takes the widths that fill them apart from the rest: still the same bits.
+// A block of few rows has more sums on their way than a full one, and takes the widths that fill
+// them apart from the rest: still the same bits.
 TEST(Attention, BitsDoNotDependOnRowsOfABlock)
 {
     for (const weir_kv_format format :
@@ -183,7 +187,7 @@ TEST(Attention, BitsDoNotDependOnRowsOfABlock)
         }
 }
 
-// ---- pieces ---------------------------------------------------------------------------------------------------------------
+// ---- pieces -------------------------------------------------------------------------------------
 // All rows, by calls that end at these splits; pages of other splits are not there.
 Floats attend_pieces(const weir_kernel &kernel, const Sequence &sequence,
                      const std::vector<int32_t> &ends)
@@ -264,7 +268,8 @@ TEST(Attention, PartsJoinInAnyOrder)
     }
 }
 
-// Decode, where splits are units of their own, prefill, where a unit walks them, rows that see different splits, windows that begin late.
+// Decode, where splits are units of their own, prefill, where a unit walks them, rows that see
+// different splits, windows that begin late.
 TEST(Attention, PiecesGiveTheBitsOfOneCall)
 {
     std::vector<const weir_kernel *> kernels = omp_rows(WEIR_OP_ATTENTION);
@@ -292,7 +297,8 @@ TEST(Attention, PiecesGiveTheBitsOfOneCall)
     }
 }
 
-// Rows of later tokens in the pages do not touch earlier queries: a row gives the same bits before they were written.
+// Rows of later tokens in the pages do not touch earlier queries: a row gives the same bits before
+// they were written.
 TEST(Attention, BitsDoNotDependOnLaterTokens)
 {
     const Shape    shape = { 8, 2, 64, 64, 1000, 50, 0, WEIR_KV_F16, WEIR_KV_F16 };

@@ -1,4 +1,5 @@
-// tests/unit/kernels/coda_needle_test.cc - a needle in long random texts: a row of a new value and an open gate is still there, as it came, at the end.
+// tests/unit/kernels/coda_needle_test.cc - a needle in long random texts: a row of a new value and
+// an open gate is still there, as it came, at the end.
 //
 // More than 1,000 texts by WEIR_NEEDLE_TEXTS=3000 in the environment (bazel test --test_env).
 #include <atomic>
@@ -13,8 +14,9 @@ namespace {
 constexpr int64_t N_TOKENS = 32768, WINDOW = 128, MOST_ROWS = 256, HEADS = 2, DIM = 16,
                   WIDTH = HEADS * DIM, TOGETHER = 10;
 
-// What the needle stands among. The published demonstration is Shut; with open gates and values that are all new, the exact bank is a queue, and a needle is
-// promised no more than the next n_exact new rows (ANewValueStaysUntilTheBankIsFullOfNewerOnes).
+// What the needle stands among. The published demonstration is Shut; with open gates and values
+// that are all new, the exact bank is a queue, and a needle is promised no more than the next
+// n_exact new rows (ANewValueStaysUntilTheBankIsFullOfNewerOnes).
 enum class Background {
     Shut, // random values, gates a little apart and far below both banks' least
     Tied, // random values, one gate for all: below the exact bank's least, above the prototypes'
@@ -189,15 +191,16 @@ TEST(CodaNeedle, IsKeptInAllOf1000RandomTextsOf32768Tokens)
     EXPECT_EQ(all.kept, all.n);
 }
 
-// The same texts where candidates are taken in the order of the published package: the exact bank is shown some of the rows, not those with the greatest gates.
+// The same texts where candidates are taken in the order of the published package: the exact bank
+// is shown some of the rows, not those with the greatest gates.
 TEST(CodaNeedle, IsLostInMostTextsInTheOrderOfThePublishedPackage)
 {
     const Result all = try_all({ Background::Shut, Background::Tied }, true, (n_texts() + 9) / 10);
     EXPECT_LT(all.kept, all.n * 3 / 4);
 }
 
-// Gates that tie and values that are all new: of the rows that leave together those go to the bank that are oldest, or have a greater gate; each of them
-// takes the slot that was found longest ago.
+// Gates that tie and values that are all new: of the rows that leave together those go to the bank
+// that are oldest, or have a greater gate; each of them takes the slot that was found longest ago.
 TEST(CodaNeedle, ANewValueStaysUntilTheBankIsFullOfNewerOnes)
 {
     weir_coda_layer layer = layer_of(1, 64, 16, 6, 0);

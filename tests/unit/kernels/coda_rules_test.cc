@@ -1,5 +1,6 @@
-// tests/unit/kernels/coda_rules_test.cc - what every state of CoDA-GQA-L has in common, decisions at their very bounds, steps beside blocks of one row, and the
-// sizes that the published package states.
+// tests/unit/kernels/coda_rules_test.cc - what every state of CoDA-GQA-L has in common, decisions
+// at their very bounds, steps beside blocks of one row, and the sizes that the published package
+// states.
 #include "kernels/abi/coda_check.h"
 #include "tests/unit/kernels/coda_support.h"
 
@@ -13,7 +14,7 @@ int64_t used_slots(const weir_coda_state &state, int64_t first, int64_t n)
     return count;
 }
 
-// ---- invariants --------------------------------------------------------------------------------------------------------
+// ---- invariants ---------------------------------------------------------------------------------
 TEST(CodaRules, StatesAreSoundAtEveryToken)
 {
     for (const weir_kernel *kernel : write_rows())
@@ -64,7 +65,7 @@ TEST(CodaRules, StatesAreSoundAtEveryToken)
             }
 }
 
-// ---- bounds ------------------------------------------------------------------------------------------------------------
+// ---- bounds -------------------------------------------------------------------------------------
 // A ring of one row: each token pushes the one before it out.
 struct Short {
     explicit Short(const weir_coda_layer &layer, int64_t n) : text(layer, n, 3), state(layer)
@@ -130,7 +131,8 @@ TEST(CodaRules, ACosineAtTheBoundIsAHitAndNotNew)
             }
 }
 
-// New, new, between: the third finds the first slot, so the second is the one that a fourth replaces; a row below the gate finds nothing.
+// New, new, between: the third finds the first slot, so the second is the one that a fourth
+// replaces; a row below the gate finds nothing.
 TEST(CodaRules, WhatIsBetweenIsFoundAndTheSlotFoundLongestAgoGoes)
 {
     for (const weir_kernel *kernel : write_rows())
@@ -156,8 +158,9 @@ TEST(CodaRules, WhatIsBetweenIsFoundAndTheSlotFoundLongestAgoGoes)
         }
 }
 
-// ---- steps and blocks ----------------------------------------------------------------------------------------------------
-// Exact banks decide alike; a prototype takes a step's row by rate and gate, a block's by the rate alone.
+// ---- steps and blocks ---------------------------------------------------------------------------
+// Exact banks decide alike; a prototype takes a step's row by rate and gate, a block's by the rate
+// alone.
 TEST(CodaRules, BlocksOfOneRowKeepWhatStepsKeep)
 {
     for (const weir_kernel *kernel : write_rows())
@@ -191,7 +194,7 @@ TEST(CodaRules, BlocksOfOneRowKeepWhatStepsKeep)
         }
 }
 
-// ---- sizes -------------------------------------------------------------------------------------------------------------
+// ---- sizes --------------------------------------------------------------------------------------
 TEST(CodaRules, ThePackagesBytesAreThoseThatItStates)
 {
     const struct {
@@ -207,7 +210,8 @@ TEST(CodaRules, ThePackagesBytesAreThoseThatItStates)
         const int64_t rows = 2 * weir_coda_slots(&layer) * c.heads * c.dim * 2,
                       slots = weir_coda_slots(&layer);
         EXPECT_EQ(weir_coda_package_bytes(&layer, 2), c.bytes);
-        // Ours: no unit vectors, no flags; slots to whole pages, each array to whole lines. All of these sizes are whole pages.
+        // Ours: no unit vectors, no flags; slots to whole pages, each array to whole lines. All of
+        // these sizes are whole pages.
         const int64_t head = 128, small = head + 8 * c.exact + 4 * slots + 4 * c.window;
         EXPECT_EQ(static_cast<int64_t>(weir_coda_view(&layer, nullptr).bytes), rows + small);
         EXPECT_LT(rows + small, c.bytes + 4 * slots + head);

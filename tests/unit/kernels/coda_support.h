@@ -1,4 +1,5 @@
-// tests/unit/kernels/coda_support.h - layers of CoDA-GQA-L, texts for them, and states that rows are written into.
+// tests/unit/kernels/coda_support.h - layers of CoDA-GQA-L, texts for them, and states that rows
+// are written into.
 #pragma once
 #include <algorithm>
 #include <random>

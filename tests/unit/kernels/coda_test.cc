@@ -1,4 +1,5 @@
-// tests/unit/kernels/coda_test.cc - states of CoDA-GQA-L: what a ring holds, dense rows, copies, needles; and the two orders of candidates.
+// tests/unit/kernels/coda_test.cc - states of CoDA-GQA-L: what a ring holds, dense rows, copies,
+// needles; and the two orders of candidates.
 #include <algorithm>
 #include <random>
 
@@ -8,7 +9,7 @@
 namespace weir_test {
 namespace {
 
-// ---- candidates --------------------------------------------------------------------------------------------------------
+// ---- candidates ---------------------------------------------------------------------------------
 std::vector<weir_coda_choice> few_values(std::mt19937 *random, int64_t n)
 {
     const int64_t                 range = 1 + (*random)() % 40;
@@ -61,7 +62,7 @@ TEST(CodaChoice, GatesFallIntoKeysThatRise)
         EXPECT_LT(weir_coda_gate_key(gates[i - 1]), weir_coda_gate_key(gates[i])) << gates[i];
 }
 
-// ---- states --------------------------------------------------------------------------------------------------------------
+// ---- states -------------------------------------------------------------------------------------
 float rounded(weir_kv_format format, float x)
 {
     char bytes[4];
@@ -141,7 +142,8 @@ TEST(CodaState, ACopyGoesOnWithTheSameBits)
     }
 }
 
-// Values of few directions: they hit, fall between, are new. Whatever a kernel sums in an order of its own is far from decisions here.
+// Values of few directions: they hit, fall between, are new. Whatever a kernel sums in an order of
+// its own is far from decisions here.
 TEST(CodaState, EveryKernelKeepsWhatRefKeeps)
 {
     std::mt19937 random(21);
@@ -178,7 +180,8 @@ TEST(CodaState, EveryKernelKeepsWhatRefKeeps)
         }
 }
 
-// One token of open gate and of values unlike all others, among tokens whose gates are nearly closed: kept, wherever it stands and however texts are cut.
+// One token of open gate and of values unlike all others, among tokens whose gates are nearly
+// closed: kept, wherever it stands and however texts are cut.
 TEST(CodaState, ANeedleIsKept)
 {
     weir_coda_layer layer = layer_of(2, 16, 32, 8, 8);

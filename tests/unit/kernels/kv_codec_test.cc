@@ -1,4 +1,5 @@
-// tests/unit/kernels/kv_codec_test.cc - what KV formats promise whatever the rows: sizes, refusals, the same bytes for any cut, no value that spoils others.
+// tests/unit/kernels/kv_codec_test.cc - what KV formats promise whatever the rows: sizes, refusals,
+// the same bytes for any cut, no value that spoils others.
 #include <algorithm>
 
 #include "kernels/ref/kv_codec.h"
@@ -77,10 +78,11 @@ Rows read(const weir_kernel &kernel, const Pages &pages, int64_t n, int64_t dim,
     return rows;
 }
 
-// ---- the table --------------------------------------------------------------------------------------------------------------
+// ---- the table ----------------------------------------------------------------------------------
 TEST(KvFormat, BitsPerValueOfAPage)
 {
-    // At a width of 128: what spec/kv.md 9 states; scales of turbo and fp8 belong to a row, int8's to 64 tokens, kivi's to 32 values.
+    // At a width of 128: what spec/kv.md 9 states; scales of turbo and fp8 belong to a row, int8's
+    // to 64 tokens, kivi's to 32 values.
     const std::pair<weir_kv_format, double> bits[] = {
         { WEIR_KV_F32, 32 },        { WEIR_KV_F16, 16 },        { WEIR_KV_BF16, 16 },
         { WEIR_KV_Q8_0, 8.5 },      { WEIR_KV_Q4_0, 4.5 },      { WEIR_KV_INT8, 8.5 },
@@ -161,7 +163,7 @@ TEST(KvFormat, RefusesWidthsWithAReason)
     }
 }
 
-// ---- cuts ---------------------------------------------------------------------------------------------------------------------
+// ---- cuts ---------------------------------------------------------------------------------------
 // Rows one at a time, all at once, and in uneven pieces: the same bytes, from every kernel.
 TEST(KvWrite, AnyCutGivesTheSameBytes)
 {
@@ -188,7 +190,8 @@ TEST(KvWrite, AnyCutGivesTheSameBytes)
     }
 }
 
-// After rows are dropped, other rows in their places leave nothing of them; pages that stay do not change.
+// After rows are dropped, other rows in their places leave nothing of them; pages that stay do not
+// change.
 TEST(KvWrite, RowsOverDroppedRowsGiveTheSameBytes)
 {
     for (const weir_kv_format format : formats()) {
@@ -292,7 +295,7 @@ TEST(KvRead, OneSide)
     }
 }
 
-// ---- rows that stay -----------------------------------------------------------------------------------------------------------
+// ---- rows that stay -----------------------------------------------------------------------------
 std::vector<const weir_kernel *> compact_rows()
 {
     std::vector<const weir_kernel *> rows = omp_rows(WEIR_OP_KV_COMPACT);
@@ -300,7 +303,8 @@ std::vector<const weir_kernel *> compact_rows()
     return rows;
 }
 
-// Each head keeps rows of its own; they read as before, in the formats that code rows by themselves, and the others are refused.
+// Each head keeps rows of its own; they read as before, in the formats that code rows by
+// themselves, and the others are refused.
 TEST(KvCompact, KeptRowsReadAsBefore)
 {
     for (const weir_kv_format format : formats()) {
@@ -400,8 +404,9 @@ TEST(KvCompact, RefusesRowsOutOfOrder)
     }
 }
 
-// ---- values ---------------------------------------------------------------------------------------------------------------------
-// Bad elements are taken as 0 or as the largest half; the rest of the row and all other rows are as if they had been given so.
+// ---- values -------------------------------------------------------------------------------------
+// Bad elements are taken as 0 or as the largest half; the rest of the row and all other rows are as
+// if they had been given so.
 TEST(KvWrite, OneBadElementSpoilsNothing)
 {
     const float bad[] = { NAN, INFINITY, -INFINITY, 3e38f, -3e38f, 1e-42f, -1e-42f, -0.0f };

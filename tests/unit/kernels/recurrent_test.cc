@@ -1,4 +1,5 @@
-// tests/unit/kernels/recurrent_test.cc - short convolution and gated delta rule: goldens, parity, and cuts of a sequence into calls.
+// tests/unit/kernels/recurrent_test.cc - short convolution and gated delta rule: goldens, parity,
+// and cuts of a sequence into calls.
 #include "tests/unit/kernels/support.h"
 
 #include <algorithm>
@@ -13,7 +14,7 @@ std::vector<const weir_kernel *> all_rows(weir_op op)
     return rows;
 }
 
-// ---- conv1d ------------------------------------------------------------------------------------------------------------
+// ---- conv1d -------------------------------------------------------------------------------------
 struct Convolution {
     Floats y, history;
 };
@@ -83,7 +84,7 @@ TEST(Conv1d, ShapesAndSegments)
     }
 }
 
-// ---- gated delta rule ------------------------------------------------------------------------------------------------------
+// ---- gated delta rule ---------------------------------------------------------------------------
 struct Delta {
     int64_t k_heads, v_heads, key_dim, value_dim;
     bool    tiled = false;
@@ -161,7 +162,8 @@ DeltaResult delta(const weir_kernel &kernel, const Delta &d, const DeltaInput &i
     return result;
 }
 
-// Goldens give g and beta; a and b are chosen so that the kernel computes them: a_neg -1, softplus(a) = -g, sigmoid(b) = beta.
+// Goldens give g and beta; a and b are chosen so that the kernel computes them: a_neg -1,
+// softplus(a) = -g, sigmoid(b) = beta.
 DeltaInput golden_input(const Delta &d, const std::string &name, size_t rows)
 {
     const Floats q = golden(name + ".q"), k = golden(name + ".k"), v = golden(name + ".v"),
@@ -220,7 +222,8 @@ TEST(GatedDeltaRule, MatchesG9)
     }
 }
 
-// Gates of G6: decay and beta of the kernel, seen through a state of one element (k = q = unit, v = 0 or 1).
+// Gates of G6: decay and beta of the kernel, seen through a state of one element (k = q = unit, v =
+// 0 or 1).
 TEST(GatedDeltaRule, GatesMatchG6)
 {
     const Floats a = golden("G6.a"), b = golden("G6.b"), a_log = golden("G6.A_log"),

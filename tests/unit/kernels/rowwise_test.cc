@@ -1,4 +1,5 @@
-// tests/unit/kernels/rowwise_test.cc - norms, gates, rotation, embedding and page writing: ref against goldens and closed forms, omp against ref.
+// tests/unit/kernels/rowwise_test.cc - norms, gates, rotation, embedding and page writing: ref
+// against goldens and closed forms, omp against ref.
 #include "tests/unit/kernels/support.h"
 
 namespace weir_test {
@@ -160,7 +161,8 @@ TEST(Rope, MatchesG3)
     }
 }
 
-// Sine and cosine of the f32 angle, at angles up to the longest context: the pair (1, 0) becomes (cos, sin).
+// Sine and cosine of the f32 angle, at angles up to the longest context: the pair (1, 0) becomes
+// (cos, sin).
 TEST(Rope, SineAndCosineOfLargeAngles)
 {
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ROPE)) {
@@ -274,7 +276,8 @@ TEST(Embed, OmpMatchesRef)
         EXPECT_NE(kernel->reject(&caps, &args), nullptr);
 }
 
-// Rows land where kv_page.h says, nothing else changes, and f16 rounds to nearest even: all rows of the table write the same bytes.
+// Rows land where kv_page.h says, nothing else changes, and f16 rounds to nearest even: all rows of
+// the table write the same bytes.
 TEST(KvWrite, WritesThePages)
 {
     for (weir_kv_format format : { WEIR_KV_F16, WEIR_KV_F32 }) {

@@ -1,4 +1,5 @@
-// tests/unit/kernels/support.h - running rows by hand, random arrays, pages of a sequence, and goldens.
+// tests/unit/kernels/support.h - running rows by hand, random arrays, pages of a sequence, and
+// goldens.
 #pragma once
 #include <gtest/gtest.h>
 

@@ -20,7 +20,8 @@ void merge(const weir_coda_layer &layer, State *earlier, State *later, State *ou
     EXPECT_EQ(weir_coda_problem(&layer, out->memory()), nullptr);
 }
 
-/* A token whose value has one direction alone and whose gate is open, then others until it is in a bank. */
+/* A token whose value has one direction alone and whose gate is open, then others until it is in a
+ * bank. */
 void write_with_needle(State *state, const weir_coda_layer &layer, int64_t dim, uint32_t seed)
 {
     state->bias = 8; /* every other value is like the next */

@@ -1,4 +1,5 @@
-// tests/unit/kv/coda_state_test.cc - states of CoDA-GQA-L in 8 and 4 bits, and bytes that are no states.
+// tests/unit/kv/coda_state_test.cc - states of CoDA-GQA-L in 8 and 4 bits, and bytes that are no
+// states.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -61,7 +62,8 @@ TEST(CodaState, ValuesComeBackWithinHalfAStepOfTheirChannel)
         }
 }
 
-/* Prototypes have no keys but in the low band: what is zero stays zero. Times, gates, rows and counts are kept to the bit. */
+/* Prototypes have no keys but in the low band: what is zero stays zero. Times, gates, rows and
+ * counts are kept to the bit. */
 TEST(CodaState, WhatIsNotAKeyOrAValueIsKept)
 {
     const weir_coda_layer layer = layer_of(2, 16, 40, 10, 6, WEIR_KV_F32);

@@ -13,7 +13,7 @@
 
 namespace evict {
 
-/* ---- the arithmetic of one row, from the reference codecs ------------------------------------------------------------ */
+/* ---- the arithmetic of one row, from the reference codecs ------------------------------------ */
 static weir_kv_part part_of(weir_kv_format format, weir_kv_side side, std::vector<char> *coded,
                             std::vector<char> *open)
 {
@@ -104,7 +104,7 @@ void Evict::push(Rows *rows, int64_t head, const Row &row) const
     close_side(rows, pair.v, WEIR_KV_V);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 void Evict::open(const Options &options)
 {
     const size_t caps[WEIR_TIER_COUNT] = {};
@@ -163,7 +163,7 @@ void Evict::close(Text *t)
     t->heads.clear();
 }
 
-/* ---- growing ----------------------------------------------------------------------------------------------------------- */
+/* ---- growing --------------------------------------------------------------------------------- */
 /* n rows, all in one page. */
 void Evict::write(Text *t, int64_t head, int64_t n)
 {
@@ -223,7 +223,7 @@ bool Evict::fill(Text *t, int64_t n)
     return true;
 }
 
-/* ---- evicting ---------------------------------------------------------------------------------------------------------- */
+/* ---- evicting -------------------------------------------------------------------------------- */
 Lists Evict::random_lists(const Text &t, const std::vector<int32_t> &layers)
 {
     Lists lists((size_t)heads());
@@ -338,7 +338,7 @@ void Evict::evict(Text *t, const std::vector<int32_t> &layers, const Lists &list
     keep_rows(t, layers, lists);
 }
 
-/* ---- looking ----------------------------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 /* Products with the keys as they lie are those with the keys as they are read. */
 void Evict::expect_products(const Text &t, int64_t head)
 {

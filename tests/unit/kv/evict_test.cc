@@ -1,4 +1,5 @@
-/* Rows that an eviction keeps, in every format, against a plain list of them: where they are, their bytes, and the pages that they take. */
+/* Rows that an eviction keeps, in every format, against a plain list of them: where they are, their
+ * bytes, and the pages that they take. */
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -69,7 +70,8 @@ TEST_P(EveryFormat, KeepsTheRowsItWasToldTo)
     close(&t);
 }
 
-/* Of rows that are turned the keys are new each time, coded once, and the values as they were; forks have theirs. */
+/* Of rows that are turned the keys are new each time, coded once, and the values as they were;
+ * forks have theirs. */
 TEST_P(EveryFormat, TurnsTheFirstRows)
 {
     open_for(2, 60);
@@ -103,7 +105,8 @@ TEST_P(EveryFormat, TurnsTheFirstRows)
     }
 }
 
-/* A fork's rows stay to the byte, whichever of the two is cut, and what nobody moved is still one page. */
+/* A fork's rows stay to the byte, whichever of the two is cut, and what nobody moved is still one
+ * page. */
 TEST_P(EveryFormat, LeavesForksAlone)
 {
     open_for(3, 60);
@@ -168,7 +171,8 @@ TEST_P(EveryFormat, ForksOfRaggedTextsHaveTheirOpenRows)
     close(&b);
 }
 
-/* Whatever is missing, nothing has changed; and what weir_kv_evict_pages asks for is what it takes. */
+/* Whatever is missing, nothing has changed; and what weir_kv_evict_pages asks for is what it
+ * takes. */
 TEST_P(EveryFormat, FullChangesNothing)
 {
     open_for(2, 16, 64 * 24);
@@ -289,7 +293,8 @@ TEST_F(EvictOnce, HeadsAreRagged)
     close(&t);
 }
 
-/* Room for one more row of each head, but not for the copies that shared last pages take: all heads or none. */
+/* Room for one more row of each head, but not for the copies that shared last pages take: all heads
+ * or none. */
 TEST_F(EvictOnce, ReserveIsAllOrNothing)
 {
     Text t = text(), b = text(), filler = text();

@@ -1,4 +1,5 @@
-/* Evictions from texts of which most is on disk: the same rows, all or nothing, and nothing of a cut table leaves memory again. */
+/* Evictions from texts of which most is on disk: the same rows, all or nothing, and nothing of a
+ * cut table leaves memory again. */
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <string.h>
@@ -149,7 +150,8 @@ TEST_P(Tiers, RowsMoveToWhereBlocksOnDiskWere)
     EXPECT_EQ(weir_kv_residency_of(store_).pages_cold, 0);
 }
 
-/* A layer that is not listed keeps its rows in pages of memory, and blocks that stay as they are come back as they are. */
+/* A layer that is not listed keeps its rows in pages of memory, and blocks that stay as they are
+ * come back as they are. */
 TEST_P(Tiers, UnlistedLayersComeToo)
 {
     open_tiers(16, 20);
@@ -256,7 +258,8 @@ TEST_P(Tiers, MemoryIsALimit)
     close(&t);
 }
 
-/* Blocks that would stay as they are do not come back for an eviction that has no room: who made it might be the same text. */
+/* Blocks that would stay as they are do not come back for an eviction that has no room: who made it
+ * might be the same text. */
 TEST_P(Tiers, NothingComesBackInVain)
 {
     open_tiers(6, 20);
@@ -279,7 +282,8 @@ TEST_P(Tiers, NothingComesBackInVain)
     close(&t);
 }
 
-/* A kept text of which a cut table holds some pages neither leaves memory nor counts as more than dropping it frees. */
+/* A kept text of which a cut table holds some pages neither leaves memory nor counts as more than
+ * dropping it frees. */
 TEST_P(Tiers, KeptTextsKnowOfCutTables)
 {
     open_tiers(20, 20);
@@ -334,7 +338,8 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
     weir_prefix_close(prefix);
 }
 
-/* Four sequences under a policy that keeps nothing in mind: what is done with their texts is up to the test. */
+/* Four sequences under a policy that keeps nothing in mind: what is done with their texts is up to
+ * the test. */
 struct Watched {
     weir_policy_options  options = {};
     std::vector<int32_t> layers;
@@ -421,7 +426,8 @@ TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
     weir_prefix_close(prefix);
 }
 
-/* Sequences that take texts from the tree and from the list of cut ones, go on, are cut, forked and give texts back, beside blocks that come and go. */
+/* Sequences that take texts from the tree and from the list of cut ones, go on, are cut, forked and
+ * give texts back, beside blocks that come and go. */
 TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
 {
     open_tiers(30, 30);
@@ -527,7 +533,8 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
     weir_prefix_close(prefix);
 }
 
-/* A step over a cut table, whose first head may have no page at all, and a text on disk: only the latter is read ahead. */
+/* A step over a cut table, whose first head may have no page at all, and a text on disk: only the
+ * latter is read ahead. */
 TEST_P(Tiers, StagingPassesCutTables)
 {
     open_tiers(14, 20);

@@ -98,10 +98,8 @@ Ints kept_of(const std::vector<Place> &bank, int64_t n, int64_t n_first, size_t 
 TEST(PolicyLandmarks, KeepTheBankTheFirstAndTheLatest)
 {
     const int64_t n = 600;
-    for (
-        const int n_kinds :
-        { 5, 20,
-          300 }) /* a bank that is not filled, one that is just, one that is replaced all the time */
+    for (const int n_kinds : { 5, 20, 300 }) /* a bank that is not filled, one that is just, one
+                                                that is replaced all the time */
         for (const bool is_gated : { false, true }) {
             const Data data = data_of_kinds(n, n_kinds, 91);
             Text       text(data, "landmarks",
@@ -118,7 +116,8 @@ TEST(PolicyLandmarks, KeepTheBankTheFirstAndTheLatest)
         }
 }
 
-/* A row that nothing is like stays, however long ago it was; rows like others make no way for themselves. */
+/* A row that nothing is like stays, however long ago it was; rows like others make no way for
+ * themselves. */
 TEST(PolicyLandmarks, ANewValueStaysThroughManyEvictions)
 {
     Data data = data_of_kinds(2000, 6, 93);

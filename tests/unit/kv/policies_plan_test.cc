@@ -1,4 +1,5 @@
-/* The selector, triggers, protected rows and budgets: what every policy shares, over streams of tokens. */
+/* The selector, triggers, protected rows and budgets: what every policy shares, over streams of
+ * tokens. */
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +18,7 @@ using policy_test::Ints;
 using policy_test::random_data;
 using policy_test::Text;
 
-/* ---- the selector ------------------------------------------------------------------------------------------------------------ */
+/* ---- the selector ---------------------------------------------------------------------------- */
 
 Ints selected(const Floats &scores, int64_t n_keep, int64_t n_first = 0, int64_t n_last = 0,
               int64_t *n_nan = nullptr)
@@ -82,7 +83,7 @@ TEST(PolicySelector, ProtectedRowsStayWhateverTheirScore)
     EXPECT_EQ(selected({ -9, NAN, 5, 6, 7, -INFINITY }, 4, 2, 1), (Ints{ 0, 1, 4, 5 }));
 }
 
-/* ---- peaks (spec 2.1, 7.4) ------------------------------------------------------------------------------------------------------- */
+/* ---- peaks (spec 2.1, 7.4) ------------------------------------------------------------------- */
 
 /* Longest lengths within and after a step over a text that begins with a prompt. */
 struct Peak {
@@ -208,7 +209,7 @@ TEST(PolicyTrigger, WithoutStepsOnlyPromptsAreCut)
     EXPECT_EQ(weir_policy_peak_rows(text.policy(), 10, 0, 1), data.tokens);
 }
 
-/* ---- protected rows ------------------------------------------------------------------------------------------------------------------ */
+/* ---- protected rows -------------------------------------------------------------------------- */
 
 TEST(PolicyPinned, APromptThatFillsTheBudgetDoesNotDropWhatFollows)
 {
@@ -264,7 +265,7 @@ TEST(PolicyPositions, AreMonotoneThroughTenPlansAndNeverCountRows)
     EXPECT_LT(static_cast<int64_t>(text.held(0, 0).size()), text.state()->next_position);
 }
 
-/* ---- budgets of heads ------------------------------------------------------------------------------------------------------------------ */
+/* ---- budgets of heads ------------------------------------------------------------------------ */
 
 TEST(PolicyBudget, HeadsOfALayerShareTheirSumByScore)
 {
@@ -403,7 +404,7 @@ TEST(PolicyBudget, HeadsOfOtherLengthsAreJudgedByThemselves)
     EXPECT_EQ(text.held(0, 1).size(), 40u);
 }
 
-/* ---- rows for a slower tier ------------------------------------------------------------------------------------------------------------- */
+/* ---- rows for a slower tier ------------------------------------------------------------------ */
 
 TEST(PolicyDemotion, TheNextBestGoToTheSlowerTier)
 {
@@ -426,7 +427,7 @@ TEST(PolicyDemotion, TheNextBestGoToTheSlowerTier)
     }
 }
 
-/* ---- failures ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 TEST(PolicyRead, AFailureToReadRowsIsToldAndChangesNothing)
 {
@@ -460,7 +461,7 @@ TEST(PolicyRead, KeysThatAreNoNumbersAreCountedAndGoFirst)
         EXPECT_FALSE(std::binary_search(text.held(0, 0).begin(), text.held(0, 0).end(), p));
 }
 
-/* ---- turning ----------------------------------------------------------------------------------------------------------------------------- */
+/* ---- turning --------------------------------------------------------------------------------- */
 
 TEST(PolicyTurn, ThereAndBackIsTheSameRow)
 {
@@ -482,7 +483,7 @@ TEST(PolicyTurn, ThereAndBackIsTheSameRow)
     }
 }
 
-/* ---- what observing costs ---- */
+/* ---- what observing costs -------------------------------------------------------------------- */
 TEST(PolicyPrice, FollowsFromWhatHasToBeSeen)
 {
     const Data data = random_data(2, 4, 2, 64, 16, 5);

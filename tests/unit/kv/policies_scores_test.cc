@@ -29,7 +29,7 @@ void expect_near(const Floats &got, const std::vector<double> &want, double tole
             << what << " row " << i;
 }
 
-/* ---- SnapKV: chunks and tiles --------------------------------------------------------------------------------------------------- */
+/* ---- SnapKV: chunks and tiles ---------------------------------------------------------------- */
 
 TEST(PolicySnapKv, APromptInChunksGivesWhatItGivesAtOnce)
 {
@@ -116,7 +116,7 @@ TEST(PolicySnapKv, QueriesBeforeAGapDoNotJudge)
     EXPECT_EQ(policy_n_queries(text.policy(), text.state()), 3);
 }
 
-/* ---- R-KV: tiles ---------------------------------------------------------------------------------------------------------------- */
+/* ---- R-KV: tiles ----------------------------------------------------------------------------- */
 
 /* Section 5 over the whole matrix of cosines. */
 std::vector<double> dense_redundancy(const Data &data, int64_t n, double tau)
@@ -172,9 +172,10 @@ TEST(PolicyRkv, TilesGiveWhatTheWholeMatrixGives)
     }
 }
 
-/* ---- H2O -------------------------------------------------------------------------------------------------------------------------- */
+/* ---- H2O ------------------------------------------------------------------------------------- */
 
-/* Scores by a dense mask: every row's probabilities under what was alive then, summed over all steps, evicting or not. */
+/* Scores by a dense mask: every row's probabilities under what was alive then, summed over all
+ * steps, evicting or not. */
 TEST(PolicyH2o, ScoresGoWithTheirRows)
 {
     const Data data = random_data(1, 4, 2, 90, 8, 35);
@@ -249,7 +250,7 @@ TEST(PolicyH2o, ResetBeginsAnew)
     EXPECT_EQ(memcmp(used.state(), fresh.state(), weir_policy_state_bytes(used.policy())), 0);
 }
 
-/* ---- Scissorhands, TOVA -------------------------------------------------------------------------------------------------------------- */
+/* ---- Scissorhands, TOVA ---------------------------------------------------------------------- */
 
 TEST(PolicyScissorhands, CountsHowOftenARowWasBelowTheMean)
 {
@@ -305,7 +306,7 @@ TEST(PolicyTova, DropsTheRowThatTheLastQueryAttendsToLeast)
     }
 }
 
-/* ---- keys alone ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- keys alone ------------------------------------------------------------------------------ */
 
 TEST(PolicyLagKv, ShortTextsAreLeftAlone)
 {
@@ -363,9 +364,10 @@ TEST(PolicyRandom, FollowsFromItsSeedAlone)
     EXPECT_NE(held("seed=3"), held("seed=4"));
 }
 
-/* ---- Expected Attention ------------------------------------------------------------------------------------------------------------------ */
+/* ---- Expected Attention ---------------------------------------------------------------------- */
 
-/* Section 6 with rotations averaged one by one, for pairs of either kind and dims that are not rotated. */
+/* Section 6 with rotations averaged one by one, for pairs of either kind and dims that are not
+ * rotated. */
 TEST(PolicyExpected, MatchesRotationsAddedUpOneByOne)
 {
     for (const bool is_interleaved : { false, true }) {

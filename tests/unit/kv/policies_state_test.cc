@@ -64,7 +64,7 @@ bool is_reset(const Text &text, const Text &fresh)
     return memcmp(text.state(), fresh.state(), weir_policy_state_bytes(text.policy())) == 0;
 }
 
-/* ---- going on ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- going on -------------------------------------------------------------------------------- */
 
 TEST(PolicyState, ASavedOneGoesOnAsIfNothingHadBeen)
 {
@@ -118,7 +118,7 @@ TEST(PolicyState, OnlyWhatIsInUseIsWritten)
     EXPECT_GT(weir_policy_state_bytes(text.policy()), 4 * 400u);
 }
 
-/* ---- damage ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 TEST(PolicyState, CutShortLongerOrChangedIsRefusedAndLeavesNothing)
 {
@@ -179,7 +179,8 @@ TEST(PolicyState, NumbersOutOfRangeAreRefused)
     EXPECT_TRUE(is_reset(text, fresh));
 }
 
-/* The keys that are turned are in the state: their number is the same in all layers, and no more than there is room for. */
+/* The keys that are turned are in the state: their number is the same in all layers, and no more
+ * than there is room for. */
 TEST(PolicyState, HeldKeysAreSavedAndChecked)
 {
     const Data data = random_data(2, 2, 1, 40, 8, 78);
@@ -247,7 +248,7 @@ TEST(PolicyState, OfAnotherPolicyOptionsOrModelIsRefused)
     EXPECT_EQ(load(&text, version, &why), WEIR_EUNSUPPORTED);
 }
 
-/* ---- options ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- options --------------------------------------------------------------------------------- */
 
 std::string refusal(const char *name, const std::string &list)
 {

@@ -1,4 +1,5 @@
-/* TriAttention: the fast form against the expanded one, votes, and the file of statistics that it stands on. */
+/* TriAttention: the fast form against the expanded one, votes, and the file of statistics that it
+ * stands on. */
 #include <gtest/gtest.h>
 #include <xxhash.h>
 
@@ -73,7 +74,7 @@ class Calibration {
     weir_calibration *made_ = nullptr;
 };
 
-/* ---- the score -------------------------------------------------------------------------------------------------------------------- */
+/* ---- the score ------------------------------------------------------------------------------- */
 
 /* Section 7.2 as it is written: each key turned back, one cosine for each band and distance. */
 double expanded(const Data &data, int64_t layer, int64_t h, int64_t p, int64_t t, bool is_max)
@@ -213,7 +214,7 @@ TEST(PolicyTri, RopesMagnitudeCountsOncePerSide)
                     1e-4f * std::fabs(scores[1][i]) + 1e-4f);
 }
 
-/* ---- votes --------------------------------------------------------------------------------------------------------------------------- */
+/* ---- votes ----------------------------------------------------------------------------------- */
 
 TEST(PolicyTri, PerHeadKeepsTheSameRowsInAllLayersUnionInAllHeads)
 {
@@ -307,7 +308,7 @@ TEST(PolicyTri, SlackAndStrictTriggersAndPinnedPrompts)
     }
 }
 
-/* ---- files ------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 weir_status parse(const Bytes &bytes, std::string *why = nullptr,
                   const weir_policy_shape *shape = nullptr, bool foreign = false)

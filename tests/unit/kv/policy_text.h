@@ -1,5 +1,6 @@
-/* tests/unit/kv/policy_text.h - a text under a policy as the engine runs it, over arrays: forward passes with what they let the policy observe,
- * plans carried out on lists of positions, attention in double over what is held. */
+/* tests/unit/kv/policy_text.h - a text under a policy as the engine runs it, over arrays: forward
+ * passes with what they let the policy observe, plans carried out on lists of positions, attention
+ * in double over what is held. */
 #pragma once
 #include <functional>
 #include <string>

@@ -1,4 +1,5 @@
-// The prefix index over an oracle: every row and state is a digest of the tokens before it, so what is taken over can be checked.
+// The prefix index over an oracle: every row and state is a digest of the tokens before it, so what
+// is taken over can be checked.
 #pragma once
 #include "engine/kv/prefix.h"
 #include "engine/kv/residency.h"
@@ -175,7 +176,8 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         sound();
         return hit;
     }
-    // Where the blocks of a text are, as a sequence that takes it finds them; they come back if asked.
+    // Where the blocks of a text are, as a sequence that takes it finds them; they come back if
+    // asked.
     std::vector<bool> on_disk(const Text &text, bool come_back)
     {
         weir_sequence     s = sequence(text);

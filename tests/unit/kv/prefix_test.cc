@@ -177,7 +177,8 @@ TEST_P(Prefix, RandomSchedules)
     open(4, 1, 1);
 }
 
-// Two sequences computed the same text; one is kept and gone, the other goes on below what the first one left.
+// Two sequences computed the same text; one is kept and gone, the other goes on below what the
+// first one left.
 TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
 {
     open(40, 100, 8);
@@ -206,7 +207,8 @@ TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
     sound();
 }
 
-// Sequences come, go on, fork, are preempted and end in any order; the count equals the walk after every step, and all that is counted can be had.
+// Sequences come, go on, fork, are preempted and end in any order; the count equals the walk after
+// every step, and all that is counted can be had.
 TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
 {
     struct Live {
@@ -289,7 +291,8 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
     open(4, 1, 1);
 }
 
-// With a disk: who leaves memory first, what was lost is not continued but kept anew, and who is dropped when nothing can leave.
+// With a disk: who leaves memory first, what was lost is not continued but kept anew, and who is
+// dropped when nothing can leave.
 TEST_P(Prefix, BlocksOnDisk)
 {
     open(40 * 4, 40, 16, 30 * 4); /* memory for ten blocks */

@@ -1,4 +1,5 @@
-// Texts that the tree keeps, as wholes: which will be dropped and are in no file, their names, their order, and states that are held.
+// Texts that the tree keeps, as wholes: which will be dropped and are in no file, their names,
+// their order, and states that are held.
 #include "tests/unit/kv/prefix_fixture.h"
 
 namespace {
@@ -43,7 +44,8 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).unsaved_tokens, 0);
 
-    // What was saved and goes on: the new tokens alone count. What another text shares is not lost with this one.
+    // What was saved and goes on: the new tokens alone count. What another text shares is not lost
+    // with this one.
     keep(text(320, 2), "mine");
     weir_prefix_tried(prefix_, text(320, 2).data(), 320, 320, "mine");
     keep(text(448, 2), "mine");
@@ -168,7 +170,8 @@ TEST_P(Prefix, PinnedStatesAreNotLent)
     sound();
 }
 
-// A pinned state may be on a run of another text, whose pages nobody holds: it goes, the state stays as long as it is pinned.
+// A pinned state may be on a run of another text, whose pages nobody holds: it goes, the state
+// stays as long as it is pinned.
 TEST_P(Prefix, PinnedStatesOutliveTheirText)
 {
     open(4 * 8, 20, 4);

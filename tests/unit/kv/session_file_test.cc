@@ -1,4 +1,5 @@
-// Session files against everything that can happen to a file: cut, flipped, foreign, of the future, half written, on a full or failing disk.
+// Session files against everything that can happen to a file: cut, flipped, foreign, of the future,
+// half written, on a full or failing disk.
 #include "engine/kv/session_file.h"
 
 #include <dlfcn.h>
@@ -26,7 +27,8 @@ using namespace session_text;
 
 namespace {
 
-/* How the disk fails, if it does: after so many more bytes, with this error. short_calls: every call moves at most so many bytes. */
+/* How the disk fails, if it does: after so many more bytes, with this error. short_calls: every
+ * call moves at most so many bytes. */
 struct Disk {
     int64_t good_bytes = INT64_MAX;
     int     error = 0;
@@ -433,7 +435,8 @@ TEST_F(SessionFile, UnwritableFoldersAreNamed)
     EXPECT_EQ(read_all(folder_ + "/none.session", &error_), WEIR_ENOTFOUND);
 }
 
-// kill -9 at any moment: the child writes without end, alternating between two texts; the file is always one of them.
+// kill -9 at any moment: the child writes without end, alternating between two texts; the file is
+// always one of them.
 TEST_F(SessionFile, AKilledWriterLeavesTheOldOrTheNewFile)
 {
     const Text one(3000, 4, 1), two(2000, 4, 2);

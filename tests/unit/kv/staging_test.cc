@@ -1,5 +1,5 @@
-/* What attention is handed of blocks on disk: every range, in order, with the bytes that were written, whatever is on disk and however far the
- * reader is ahead. */
+/* What attention is handed of blocks on disk: every range, in order, with the bytes that were
+ * written, whatever is on disk and however far the reader is ahead. */
 #include <errno.h>
 #include <gtest/gtest.h>
 #include <string.h>
@@ -36,7 +36,8 @@ ssize_t           faulty_read(int fd, void *bytes, size_t n, off_t at)
 
 class Staging : public ::testing::Test {
   protected:
-    /* host_blocks: of disk_blocks, on the host below a device whose memory the host cannot touch; -1: there is none. */
+    /* host_blocks: of disk_blocks, on the host below a device whose memory the host cannot touch;
+     * -1: there is none. */
     void open(int64_t memory_blocks, int64_t disk_blocks,
               const std::vector<int32_t> &windows = { 0, 0, 0 }, int64_t dim = 64,
               int64_t host_blocks = -1)
@@ -134,7 +135,8 @@ class Staging : public ::testing::Test {
         weir_kv_staging_views(staging_)[i] = { (void *const *)t.pages, t.capacity,
                                                (int32_t)t.n_rows - n_rows, n_rows, is_reread };
     }
-    /* Walks a segment of a layer as attention does; returns the number of ranges. `zeros`: what could not be read is. */
+    /* Walks a segment of a layer as attention does; returns the number of ranges. `zeros`: what
+     * could not be read is. */
     int walk(int64_t layer, int32_t segment, size_t text, bool zeros = false)
     {
         const weir_kv_view &v = weir_kv_staging_views(staging_)[segment];
@@ -193,8 +195,9 @@ TEST_F(Staging, NothingOnDiskIsNothingToDo)
     EXPECT_FALSE(weir_kv_staging_failed(staging_, 0, &why));
 }
 
-/* Long and short, all on disk, every other block, one block alone: at every step all ranges of all layers. Below the host, and below a device: in the file,
- * on the host, and in runs that go on from one to the other. */
+/* Long and short, all on disk, every other block, one block alone: at every step all ranges of all
+ * layers. Below the host, and below a device: in the file, on the host, and in runs that go on from
+ * one to the other. */
 class StagingBelow : public Staging, public ::testing::WithParamInterface<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(HostBlocks, StagingBelow, ::testing::Values(-1, 0, 40, 200));
 
@@ -225,7 +228,8 @@ TEST_P(StagingBelow, HandsOutWhatWasWritten)
     }
 }
 
-/* Where mass is to be found, segments come once more behind those of their layer; layers with a window do not. */
+/* Where mass is to be found, segments come once more behind those of their layer; layers with a
+ * window do not. */
 TEST_F(Staging, WhatIsReadAgainComesTwice)
 {
     open(20, 200, { 0, 1500, 0 });
@@ -289,7 +293,8 @@ TEST_F(Staging, WindowsReadWhatTheySee)
     EXPECT_EQ(read, (75 + 76 - seen) * page);
 }
 
-/* Blocks that cannot be read are zeros and lost; the segment is told of, the others are as they were. */
+/* Blocks that cannot be read are zeros and lost; the segment is told of, the others are as they
+ * were. */
 TEST_F(Staging, AReadThatFailsFailsItsSegment)
 {
     open(20, 200);

@@ -188,7 +188,8 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;
 }
 
-/* Rows that wait for their page to be full are one table's own, and a fork's copy of them goes its own way. */
+/* Rows that wait for their page to be full are one table's own, and a fork's copy of them goes its
+ * own way. */
 TEST_F(Store, OpenRowsAreOnesOwn)
 {
     open(60, 640, { { WEIR_KV_INT8, WEIR_KV_KIVI2 }, f16 }, 32);
@@ -216,7 +217,8 @@ TEST_F(Store, OpenRowsAreOnesOwn)
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), pool);
 }
 
-/* Sinks are of their own size in all layers, zero when handed out, copied as what they are; either sort may be the one that is missing. */
+/* Sinks are of their own size in all layers, zero when handed out, copied as what they are; either
+ * sort may be the one that is missing. */
 TEST_F(Store, SinksHaveTheirPartOfThePool)
 {
     const weir_kv_pair q8 = { WEIR_KV_Q8_0, WEIR_KV_Q8_0 }, f32 = { WEIR_KV_F32, WEIR_KV_F32 };

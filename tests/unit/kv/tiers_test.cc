@@ -1,4 +1,5 @@
-/* Blocks that leave memory for a file and come back: where they are, what they hold, and what a disk that fails does to them. */
+/* Blocks that leave memory for a file and come back: where they are, what they hold, and what a
+ * disk that fails does to them. */
 #include <dirent.h>
 #include <errno.h>
 #include <gtest/gtest.h>
@@ -220,7 +221,8 @@ TEST_F(Tiers, PagesThatAreTakenAgainAreZero)
     weir_kv_table_close(&t, store_);
 }
 
-/* The last page of a text that was taken over may be on disk: who writes to it gets it back, or a copy. */
+/* The last page of a text that was taken over may be on disk: who writes to it gets it back, or a
+ * copy. */
 TEST_F(Tiers, WhatIsWrittenToComesBack)
 {
     open(3, 5);
@@ -406,7 +408,8 @@ TEST_P(RandomTiers, UseKeepsBytesAndCounts)
     EXPECT_EQ(weir_kv_residency_of(store_).pages_on_host, 0);
 }
 
-/* The host's part is taken first and given back like any other; only what is in the file is charged to the disk. */
+/* The host's part is taken first and given back like any other; only what is in the file is charged
+ * to the disk. */
 TEST_F(Tiers, BelowADeviceTheHostComesFirst)
 {
     use_device();
@@ -438,7 +441,8 @@ TEST_F(Tiers, BelowADeviceTheHostComesFirst)
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), 0u);
 }
 
-/* What such a device held is not given out as if it were there, nor what was to be copied from the host with its help. */
+/* What such a device held is not given out as if it were there, nor what was to be copied from the
+ * host with its help. */
 TEST_F(Tiers, ADeviceThatFailedGivesNoPages)
 {
     use_device();

@@ -1,4 +1,5 @@
-// Weights in the layout of GPUs: exact values of every type, sizes, pieces of rows, hostile files, plans; and what the reference makes of them.
+// Weights in the layout of GPUs: exact values of every type, sizes, pieces of rows, hostile files,
+// plans; and what the reference makes of them.
 #include <gtest/gtest.h>
 
 #include <cmath>

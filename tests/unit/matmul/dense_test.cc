@@ -1,4 +1,5 @@
-// Products of dense weights in own panels: layout and bytes, values, bits over batches and threads, several outputs, refusals.
+// Products of dense weights in own panels: layout and bytes, values, bits over batches and threads,
+// several outputs, refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -136,7 +137,8 @@ TEST(Dense, MatchesTheReference)
     }
 }
 
-// The promise: a row has the same bits alone, in any batch, at any place in it, with any number of threads.
+// The promise: a row has the same bits alone, in any batch, at any place in it, with any number of
+// threads.
 TEST(Dense, RowsHaveTheSameBitsInEveryBatch)
 {
     OldStream stream;

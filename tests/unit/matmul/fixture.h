@@ -1,4 +1,5 @@
-// tests/unit/matmul/fixture.h - random weights of every file type, packed as the engine packs them, and calls with guarded memory.
+// tests/unit/matmul/fixture.h - random weights of every file type, packed as the engine packs them,
+// and calls with guarded memory.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -37,7 +38,8 @@ struct Stream {
     ~Stream() { weir_stream_close(stream); }
 };
 
-// File bytes of n elements with block scales around 0.01: random codes, and finite scales where the type keeps them.
+// File bytes of n elements with block scales around 0.01: random codes, and finite scales where the
+// type keeps them.
 inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t seed)
 {
     std::mt19937                          random(seed);
@@ -75,7 +77,8 @@ inline std::vector<uint8_t> random_file(weir_dtype dtype, int64_t n, uint32_t se
     return file;
 }
 
-// A packed weight with its file and memory. The file lies at an odd address, as it may in a mapped checkpoint.
+// A packed weight with its file and memory. The file lies at an odd address, as it may in a mapped
+// checkpoint.
 struct Weight {
     std::vector<uint8_t> file;
     Memory               memory;

@@ -1,5 +1,6 @@
-// Products of dense weights through oneDNN: values, bits over batches, implementation, bounded primitives, plans. Where oneDNN has no packed
-// kernel for a type, plans must choose dense panels, and the rest is skipped.
+// Products of dense weights through oneDNN: values, bits over batches, implementation, bounded
+// primitives, plans. Where oneDNN has no packed kernel for a type, plans must choose dense panels,
+// and the rest is skipped.
 #include <gtest/gtest.h>
 
 #include <algorithm>

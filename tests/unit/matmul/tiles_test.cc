@@ -1,4 +1,5 @@
-// Products of quantised weights in tiles: values, bits over batches and instruction sets, several outputs, scratch.
+// Products of quantised weights in tiles: values, bits over batches and instruction sets, several
+// outputs, scratch.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,7 +64,8 @@ TEST(Tiles, KeepTheFilesSizeForTheCommonTypes)
     EXPECT_FALSE(weir_tiles_bytes(&bytes, WEIR_BF16, 64, 96)) << "not quantised";
 }
 
-// Against the specification in double on the same codes, and against the file's weights within what int8 activations lose.
+// Against the specification in double on the same codes, and against the file's weights within what
+// int8 activations lose.
 TEST(Tiles, MatchTheReferences)
 {
     Stream stream;
@@ -94,7 +96,8 @@ TEST(Tiles, MatchTheReferences)
     }
 }
 
-// The promise: a row has the same bits alone, in any batch, at any place in it, with any number of threads, on every instruction set.
+// The promise: a row has the same bits alone, in any batch, at any place in it, with any number of
+// threads, on every instruction set.
 TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
 {
     Stream stream;
@@ -130,7 +133,8 @@ TEST(Tiles, RowsHaveTheSameBitsInEveryBatchAndSet)
     }
 }
 
-// Tile registers for many rows: all counts of rows around blocks of 16, spans of 256 rows, whole and partial chunks of groups.
+// Tile registers for many rows: all counts of rows around blocks of 16, spans of 256 rows, whole
+// and partial chunks of groups.
 TEST(Tiles, AmxHasTheSameBits)
 {
     if (!weir_caps_detect().amx_int8)

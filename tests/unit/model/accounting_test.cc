@@ -1,9 +1,11 @@
-/* What the process takes is in the ledger: this program's malloc family and anonymous mmap stand before libc's and count live bytes, and
- * opening an engine, or computing with it, may not take more than a small constant that no account knows.
+/* What the process takes is in the ledger: this program's malloc family and anonymous mmap stand
+ * before libc's and count live bytes, and opening an engine, or computing with it, may not take
+ * more than a small constant that no account knows.
  *
- * The constant is for what does not grow with model, configuration or requests: libomp's teams, the table of kernels, paths, locks. What
- * oneDNN compiles for each number of rows of a dense product is on no account (README), so computing is looked at with quantised weights.
- * Sanitizer builds bring their own allocator and skip these tests. */
+ * The constant is for what does not grow with model, configuration or requests: libomp's teams, the
+ * table of kernels, paths, locks. What oneDNN compiles for each number of rows of a dense product
+ * is on no account (README), so computing is looked at with quantised weights. Sanitizer builds
+ * bring their own allocator and skip these tests. */
 #include <errno.h>
 #include <jansson.h>
 #include <malloc.h>
@@ -73,7 +75,8 @@ void free(void *memory)
     uncount(memory);
     __libc_free(memory);
 }
-/* Files that are mapped are page cache, which the kernel takes back: they are remembered, and not counted. */
+/* Files that are mapped are page cache, which the kernel takes back: they are remembered, and not
+ * counted. */
 static std::atomic<void *> files[64];
 
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)
@@ -256,7 +259,8 @@ TEST_F(Accounting, AJobThatDoesNotFitIsRefusedWithTheArithmetic)
     weir_ledger_return(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, rest);
 }
 
-/* Each line of the plan is what the account holds; what is set aside for requests is the only difference. */
+/* Each line of the plan is what the account holds; what is set aside for requests is the only
+ * difference. */
 TEST_F(Accounting, ThePlanIsWhatTheLedgerHolds)
 {
     const Settings settings[] = {
@@ -317,7 +321,8 @@ TEST_F(Accounting, ThePlanAsJsonAddsUp)
     weir_buffer_free(&text);
 }
 
-/* Sinks that memory does not hold for all sequences are the whole window, as long as that is one. */
+/* Sinks that memory does not hold for all sequences are the whole window, as long as that is
+ * one. */
 TEST_F(Accounting, SinksAreNoMoreThanTheWindow)
 {
     const Settings sinks = { "batch.max_sequences=2", "kv.format=turbo4", "kv.wide_sinks=2048" };

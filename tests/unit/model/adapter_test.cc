@@ -1,4 +1,5 @@
-/* model.adapter: tensors of another file take the place of the checkpoint's, and model.arch names an architecture that no checkpoint asks for. */
+/* model.adapter: tensors of another file take the place of the checkpoint's, and model.arch names
+ * an architecture that no checkpoint asks for. */
 #include "tests/golden/golden.h"
 #include "tests/unit/model/coda.h"
 

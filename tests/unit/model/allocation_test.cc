@@ -1,8 +1,10 @@
-/* A warm step allocates nothing: this program's malloc family and mmap stand before libc's and count, in all threads, while armed.
+/* A warm step allocates nothing: this program's malloc family and mmap stand before libc's and
+ * count, in all threads, while armed.
  *
- * One exemption, by owner, printed and bounded: libdnnl's argument map of dnnl_primitive_execute, which must be given back within the
- * section, so that nothing grows. libomp allocates for `teams`, for regions of one thread and for `omp for`: kernels use none of them.
- * Sanitizer builds bring their own allocator and skip these tests. */
+ * One exemption, by owner, printed and bounded: libdnnl's argument map of dnnl_primitive_execute,
+ * which must be given back within the section, so that nothing grows. libomp allocates for `teams`,
+ * for regions of one thread and for `omp for`: kernels use none of them. Sanitizer builds bring
+ * their own allocator and skip these tests. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -60,7 +62,8 @@ void disarm() { is_armed = false; }
 
 bool begins(const std::string &text, const char *with) { return text.rfind(with, 0) == 0; }
 
-/* The library that asked: the innermost frame past note and its caller, and past the C and C++ libraries. */
+/* The library that asked: the innermost frame past note and its caller, and past the C and C++
+ * libraries. */
 std::string owner(const Event &event)
 {
     for (int i = 2; i < event.n_frames; i++) {
@@ -253,7 +256,8 @@ TEST_F(Allocation, NoneWithADisk)
                   "memory.disk_dir=" + ::testing::TempDir() },
                 true);
 }
-/* Blocks, steps and copies of memory of fixed size, its banks in use; with what replies and /metrics tell of it. */
+/* Blocks, steps and copies of memory of fixed size, its banks in use; with what replies and
+ * /metrics tell of it. */
 TEST_F(Allocation, NoneWithCoda)
 {
     const support::Folder folder;

@@ -1,4 +1,5 @@
-/* Architectures are data: what arch files may say, what they refuse, and what a checkpoint that does not fit is told. */
+/* Architectures are data: what arch files may say, what they refuse, and what a checkpoint that
+ * does not fit is told. */
 #include "tests/unit/model/support.h"
 
 #include <regex>
@@ -101,7 +102,8 @@ TEST(Arch, EveryShippedFileLoads)
     }
 }
 
-/* Each shipped file also parses from a folder, where it stands before the embedded one of its name. */
+/* Each shipped file also parses from a folder, where it stands before the embedded one of its
+ * name. */
 TEST(Arch, FilesOfTheFolderAreTheEmbeddedOnes)
 {
     weir_arch_set *set = nullptr;
@@ -218,7 +220,8 @@ TEST(Arch, AnotherActivationIsRefused)
     }
 }
 
-/* Every slot of qwen3 is one that the blocks need: `optional` and a name for the other container alone must not leave it empty. */
+/* Every slot of qwen3 is one that the blocks need: `optional` and a name for the other container
+ * alone must not leave it empty. */
 TEST(Arch, WhatABlockNeedsIsNeverOptional)
 {
     static const char *const containers[][2] = { { "hf", "qwen3-untied" },
@@ -270,7 +273,8 @@ TEST(Arch, OrTakesTheOtherSlotsTensor)
     EXPECT_EQ(last_logits(&engine), last_logits(&known));
 }
 
-/* Every line of a file left out, doubled, or with one of its words changed: an error with a text, or an engine that computes. */
+/* Every line of a file left out, doubled, or with one of its words changed: an error with a text,
+ * or an engine that computes. */
 TEST(Arch, NoFileKillsTheEngine)
 {
     static const char *const words[] = { "\"\"",
@@ -368,7 +372,7 @@ TEST(Arch, LayersWithoutKv)
     EXPECT_FALSE(last_logits(&engine).empty());
 }
 
-/* ---- bases ------------------------------------------------------------------------------------------------------------------ */
+/* ---- bases ----------------------------------------------------------------------------------- */
 class ArchBase : public ::testing::Test {
   protected:
     ArchBase() { std::filesystem::create_directories(folder_ / "archs"); }

@@ -1,4 +1,5 @@
-/* Checkpoints for the mixers of CoDA-GQA-L: the golden Llama's weights under an architecture of its own, and single layers whose input is given. */
+/* Checkpoints for the mixers of CoDA-GQA-L: the golden Llama's weights under an architecture of its
+ * own, and single layers whose input is given. */
 #pragma once
 #include <cmath>
 #include <map>
@@ -62,7 +63,8 @@ inline std::string coda_arch(const std::string &name, const std::string &pattern
     return with(arch, "[ffn]", blocks + "\n[ffn]") + coda_tensors();
 }
 
-/* A folder with the golden Llama as such a model, two layers. The setting that finds its architecture is added. */
+/* A folder with the golden Llama as such a model, two layers. The setting that finds its
+ * architecture is added. */
 inline void write_coda(const Folder &folder, const std::string &pattern, const std::string &blocks,
                        Settings *settings)
 {
@@ -75,8 +77,8 @@ inline void write_coda(const Folder &folder, const std::string &pattern, const s
     settings->push_back("model.arch_dir=" + (folder / "archs"));
 }
 
-/* A folder with the golden Qwen3.5, whose layer of attention has memory of fixed size and plain attention: an output gate, norms of q and k, and RoPE on
- * a quarter of each head. */
+/* A folder with the golden Qwen3.5, whose layer of attention has memory of fixed size and plain
+ * attention: an output gate, norms of q and k, and RoPE on a quarter of each head. */
 inline void write_plain_coda(const Folder &folder, const std::string &options, Settings *settings)
 {
     std::filesystem::create_directories(folder / "archs");

@@ -1,5 +1,6 @@
-/* Sizes and switches at their edges, as the published layer's own tests have them: every text runs to its end with finite logits, twice with the same bits, and
- * leaves states that are what they should be. And: memory that does not grow, over tens of thousands of tokens. */
+/* Sizes and switches at their edges, as the published layer's own tests have them: every text runs
+ * to its end with finite logits, twice with the same bits, and leaves states that are what they
+ * should be. And: memory that does not grow, over tens of thousands of tokens. */
 #include "kernels/abi/coda_check.h"
 #include "offload/ledger.h"
 #include "tests/unit/model/coda.h"
@@ -173,7 +174,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, CodaRing,
                          ::testing::Values(Edge{ "Three", 96, 39, 32, 16, 16, 64, "" }),
                          [](const auto &info) { return std::string(info.param.name); });
 
-/* Nothing of what a sequence takes depends on its length: its bytes, the ledger's books, and a copy of its state, which is what a session holds of it. */
+/* Nothing of what a sequence takes depends on its length: its bytes, the ledger's books, and a copy
+ * of its state, which is what a session holds of it. */
 class CodaMemory : public CodaEdges {};
 TEST_P(CodaMemory, IsThatOfTheFormulaAfter32768Tokens)
 {

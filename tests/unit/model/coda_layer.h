@@ -10,8 +10,8 @@ namespace support {
 constexpr int PAD =
     16; /* dimensions beside those of the layer, the first of which makes all rows equally long */
 
-/* A model of one layer without feed-forward part: its residual stream gains what the mixer makes of x. RMS norms see rows of one length, so the norm's weights
- * undo it. */
+/* A model of one layer without feed-forward part: its residual stream gains what the mixer makes of
+ * x. RMS norms see rows of one length, so the norm's weights undo it. */
 class Layer {
   public:
     Layer(const Folder &folder, const std::vector<float> &x, int64_t width)
@@ -106,7 +106,8 @@ class Layer {
                 self->rows_.push_back(hidden[t * d + i] -
                                       self->x_[(self->first_now_ + t) * self->width_ + i]);
     }
-    /* Columns of zeros for what reads the rows of the stream, rows of zeros for what writes them. */
+    /* Columns of zeros for what reads the rows of the stream, rows of zeros for what writes
+     * them. */
     Array padded(const std::string &name, const Array &array) const
     {
         Array out = array;

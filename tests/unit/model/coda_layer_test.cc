@@ -1,4 +1,5 @@
-/* The mixers of CoDA-GQA-L as layers of a model give what the published package gives: outputs after prompts in blocks and after steps. */
+/* The mixers of CoDA-GQA-L as layers of a model give what the published package gives: outputs
+ * after prompts in blocks and after steps. */
 #include <algorithm>
 
 #include "tests/unit/model/coda_layer.h"
@@ -12,7 +13,7 @@ using support::Layer;
 using support::Sequence;
 using Floats = std::vector<float>;
 
-/* ---- reference values ---------------------------------------------------------------------------------------------------- */
+/* ---- reference values ------------------------------------------------------------------------ */
 class CodaLayers : public ::testing::Test {
   protected:
     CodaLayers() : index_("tests/golden/kv/index.json") {}

@@ -1,4 +1,5 @@
-/* Memory of fixed size on checkpoints that were not trained with it: as long as the ring holds the text, the model is the one that it was. */
+/* Memory of fixed size on checkpoints that were not trained with it: as long as the ring holds the
+ * text, the model is the one that it was. */
 #include <algorithm>
 #include <cmath>
 
@@ -60,7 +61,8 @@ Settings wide(std::vector<std::string> more = {})
     return more;
 }
 
-/* With grouped queries and biases (Qwen2), norms of q and k (Qwen3), an output gate and RoPE on a part of each head (Qwen3.5). */
+/* With grouped queries and biases (Qwen2), norms of q and k (Qwen3), an output gate and RoPE on a
+ * part of each head (Qwen3.5). */
 TEST(CodaPlain, ShippedArchitecturesAreTheirBasesWhileTheRingHoldsTheText)
 {
     for (const auto &[model, arch] :

@@ -1,5 +1,5 @@
-/* Models whose layers have memory of fixed size (coda): the same bits however prompts are cut into whole blocks and whoever shares the steps, and never more
- * memory than the plan says. */
+/* Models whose layers have memory of fixed size (coda): the same bits however prompts are cut into
+ * whole blocks and whoever shares the steps, and never more memory than the plan says. */
 #include <algorithm>
 #include <random>
 
@@ -67,7 +67,8 @@ class Coda : public ::testing::TestWithParam<Case> {
         all->insert(all->end(), from,
                     from + static_cast<size_t>((*works)[own].n_rows) * engine_.n_vocab());
     }
-    /* Logits of a text, its prompts in pieces that end at multiples of `piece`; `beside`, others come and go. */
+    /* Logits of a text, its prompts in pieces that end at multiples of `piece`; `beside`, others
+     * come and go. */
     Floats run(int piece, bool beside = false, std::vector<char> *state = nullptr)
     {
         Sequence ours(engine_), decoding(engine_), reading(engine_), late(engine_);
@@ -202,7 +203,8 @@ TEST_P(Coda, MemoryIsWhatThePlanSaysHoweverLongTheText)
     const size_t each = weir_coda_view(&layer, nullptr).bytes + (has_level ? 64 : 0),
                  n = std::string(GetParam().pattern).find("attn") == std::string::npos ? 2 : 1;
     EXPECT_EQ(plan->recurrent, 3 * n * each);
-    /* 35 slots are one page of 64 rows, keys and values, for each KV head; what is beside the page is small. */
+    /* 35 slots are one page of 64 rows, keys and values, for each KV head; what is beside the page
+     * is small. */
     EXPECT_LT(each, static_cast<size_t>(64 * 2 * shape.n_kv_heads * shape.head_dim) *
                             (layer.format == WEIR_KV_F32 ? 4 : 2) +
                         1024);
@@ -245,7 +247,7 @@ const Case cases[] = {
 INSTANTIATE_TEST_SUITE_P(Models, Coda, ::testing::ValuesIn(cases),
                          [](const auto &info) { return std::string(info.param.name); });
 
-/* ---- what is refused --------------------------------------------------------------------------------------------------------- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 class CodaRefused : public ::testing::Test {
   protected:
     /* "": it opens. */
@@ -352,7 +354,8 @@ TEST_F(CodaRefused, MeansThatNoValuesHave)
     }
 }
 
-/* Sessions come from files: a state that would lead a step out of its memory is told from one that a text leaves. */
+/* Sessions come from files: a state that would lead a step out of its memory is told from one that
+ * a text leaves. */
 TEST_F(CodaRefused, StatesThatNoTextLeaves)
 {
     Settings settings = { "kv.format=f32", "batch.chunk=64" };

@@ -1,4 +1,5 @@
-/* A layer of CoDA-GQA-L so small that all of it can be written down: values that were worked out apart from the published package and this engine. */
+/* A layer of CoDA-GQA-L so small that all of it can be written down: values that were worked out
+ * apart from the published package and this engine. */
 #include "kernels/abi/coda.h"
 #include "tests/unit/model/coda_layer.h"
 

@@ -1,5 +1,5 @@
-/* The bundled model against what its authors measured with a reference implementation: greedy tokens, perplexity, recall. The default
- * configuration throughout, both containers. */
+/* The bundled model against what its authors measured with a reference implementation: greedy
+ * tokens, perplexity, recall. The default configuration throughout, both containers. */
 #include <jansson.h>
 
 #include <cmath>
@@ -99,7 +99,8 @@ TEST(Perplexity, IsTheReferences)
     EXPECT_EQ(n_checked, 2);
 }
 
-/* Sets whose shortest length the reference answers whole or but for one item: `most` items from the beginning, all of that length. */
+/* Sets whose shortest length the reference answers whole or but for one item: `most` items from the
+ * beginning, all of that length. */
 struct Set {
     const char *task;
     int32_t     most, fewest_right;
@@ -126,7 +127,8 @@ INSTANTIATE_TEST_SUITE_P(Sets, Retrieval,
                                            Set{ "niah_multikey", 50, 49 }, Set{ "table", 100, 99 }),
                          [](const auto &info) { return std::string(info.param.task); });
 
-/* A whole set, the hardest that is answered at all: a third right, so that a shift either way shows. */
+/* A whole set, the hardest that is answered at all: a third right, so that a shift either way
+ * shows. */
 TEST(RetrievalSet, WholeSetOfSeveralValues)
 {
     Engine engine;

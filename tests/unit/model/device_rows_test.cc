@@ -1,4 +1,5 @@
-// A device that has no kernel for everything, as a GPU has none: what it cannot do is found before a step, and all else is done.
+// A device that has no kernel for everything, as a GPU has none: what it cannot do is found before
+// a step, and all else is done.
 #include <gtest/gtest.h>
 
 #include <memory>

@@ -1,5 +1,6 @@
-/* Broken model files on the way that a user's file takes: bind, and plan, open and compute for those that still bind. Each is a
- * success or an error with a text; none crashes or allocates what its file could not justify. Run under ASan and UBSan to see more. */
+/* Broken model files on the way that a user's file takes: bind, and plan, open and compute for
+ * those that still bind. Each is a success or an error with a text; none crashes or allocates what
+ * its file could not justify. Run under ASan and UBSan to see more. */
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -62,7 +63,8 @@ struct Counts {
     int n_files = 0, n_bound = 0, n_opened = 0, n_computed = 0;
 };
 
-/* What weir_engine_plan does before it plans, with the architectures read and the stream opened once for all files. */
+/* What weir_engine_plan does before it plans, with the architectures read and the stream opened
+ * once for all files. */
 weir_status bind(const std::string &path, weir_error *error)
 {
     static weir_arch_set  *archs = nullptr;
@@ -193,7 +195,8 @@ TEST(Hostile, HybridGgufWithFlippedBits)
     const Folder folder;
     Counts       counts;
     copy_to(folder, "tq/tq-q4_0.gguf", "m.gguf");
-    /* The vocabulary lies at the end of the metadata and was covered above: its own numbers come before. */
+    /* The vocabulary lies at the end of the metadata and was covered above: its own numbers come
+     * before. */
     const size_t n = read_file(folder / "m.gguf").find("tokenizer.ggml.");
     flip_every_byte(folder / "m.gguf", folder / "m.gguf", n, 4, &counts);
     EXPECT_LT(counts.n_bound, counts.n_files);
@@ -232,7 +235,7 @@ TEST(Hostile, CutFiles)
     EXPECT_EQ(counts.n_bound, 0);
 }
 
-/* ---- config.json that is valid JSON and wrong (spec/serving.md 5.4, row 63) ------------------------------------------------------- */
+/* ---- config.json that is valid JSON and wrong (spec/serving.md 5.4, row 63) ------------------ */
 
 struct Wrong {
     const char *name, *model, *from, *to, *says;
@@ -389,7 +392,7 @@ const Wrong wrong[] = {
 INSTANTIATE_TEST_SUITE_P(Values, Config, ::testing::ValuesIn(wrong),
                          [](const auto &info) { return std::string(info.param.name); });
 
-/* ---- RoPE scaling in GGUF ---------------------------------------------------------------------------------------------------------- */
+/* ---- RoPE scaling in GGUF -------------------------------------------------------------------- */
 
 std::string gguf_text(const std::string &text)
 {
@@ -465,7 +468,7 @@ TEST(Hostile, RopeScalingOfGguf)
     EXPECT_EQ(halved[1] * 2.0f, weir_model_rope(weir_engine_model(plain.get()))->frequencies[1]);
 }
 
-/* ---- numbers that are none ----------------------------------------------------------------------------------------------------- */
+/* ---- numbers that are none ------------------------------------------------------------------- */
 
 void expect_not_finite(const char *tensor, size_t element, uint16_t bits)
 {
@@ -501,7 +504,8 @@ TEST(Hostile, MatricesThatAreNotNumbers)
                       0xff80); /* tied: also the output */
 }
 
-/* A scale of a quantised block; K types clamp infinity away while they pack. `at` is where the block has it. */
+/* A scale of a quantised block; K types clamp infinity away while they pack. `at` is where the
+ * block has it. */
 void expect_scale_checked(const char *model, const char *tensor, size_t at,
                           const Settings &settings)
 {

@@ -1,4 +1,5 @@
-/* The central promise: a token's logits have the same bits however its prompt is cut into steps and whoever shares them. */
+/* The central promise: a token's logits have the same bits however its prompt is cut into steps and
+ * whoever shares them. */
 #include <algorithm>
 
 #include "tests/unit/model/support.h"
@@ -41,7 +42,8 @@ class Invariance : public ::testing::TestWithParam<Case> {
             << engine_.text();
         prompt_ = support::some_tokens(n_tokens, 3, engine_.n_vocab());
     }
-    /* Logits of the last `n_last` rows of the prompt: what is before them in pieces of `piece`, they themselves in pieces of `last_piece`. */
+    /* Logits of the last `n_last` rows of the prompt: what is before them in pieces of `piece`,
+     * they themselves in pieces of `last_piece`. */
     std::vector<float> end_of_prompt(int n_last, int piece, int last_piece)
     {
         Sequence           sequence(engine_);
@@ -66,7 +68,8 @@ class Invariance : public ::testing::TestWithParam<Case> {
         }
         return all;
     }
-    /* All logits of the prompt in pieces of `piece` rows; the first piece has `first` rows when that is not 0. */
+    /* All logits of the prompt in pieces of `piece` rows; the first piece has `first` rows when
+     * that is not 0. */
     std::vector<float> alone(int piece, int first = 0)
     {
         Sequence           sequence(engine_);
@@ -166,7 +169,8 @@ TEST_P(Invariance, AnyNumberOfThreadsGivesTheSameBits)
     expect_same(alone(1), whole, "three threads, one at a time");
 }
 
-/* Recurrent states copied in the middle of a piece are those of a sequence that stops there; the piece itself does not notice. */
+/* Recurrent states copied in the middle of a piece are those of a sequence that stops there; the
+ * piece itself does not notice. */
 TEST_P(Invariance, StatesTakenOnTheWayAreTheSameBits)
 {
     open();
@@ -204,7 +208,8 @@ TEST_P(Invariance, StatesTakenOnTheWayAreTheSameBits)
     for (int i = 0; i < 4; i++) expect_state(prompt_, ours_at[i], states[(size_t)i + 2]);
 }
 
-/* Past the first 1024 positions attention merges splits, by another way for many rows than for few. */
+/* Past the first 1024 positions attention merges splits, by another way for many rows than for
+ * few. */
 TEST_P(Invariance, ALongPromptGivesTheSameBits)
 {
     open({}, n_long);

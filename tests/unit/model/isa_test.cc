@@ -1,4 +1,5 @@
-/* The instruction set changes rounding, not answers: with v2, v3 or v4 forced a model gives the same tokens, and nearly the same logits. */
+/* The instruction set changes rounding, not answers: with v2, v3 or v4 forced a model gives the
+ * same tokens, and nearly the same logits. */
 #include <cmath>
 
 #include "tests/unit/model/support.h"

@@ -1,4 +1,5 @@
-/* Formats of the KV pages from the configuration to the forward pass: refusals, layers that differ, what a coarse format changes. */
+/* Formats of the KV pages from the configuration to the forward pass: refusals, layers that differ,
+ * what a coarse format changes. */
 #include <cmath>
 
 #include "engine/kv/formats.h"
@@ -44,7 +45,8 @@ class Layers {
         weir_runner_close(runner_);
         weir_kv_store_close(store_);
     }
-    /* All logits of text number `which` in these pieces, repeated, beside another text in pieces of its own. */
+    /* All logits of text number `which` in these pieces, repeated, beside another text in pieces of
+     * its own. */
     std::vector<float> compute(const std::vector<int> &pieces, int which = 3)
     {
         std::vector<float> all;
@@ -132,7 +134,8 @@ TEST(KvLayers, MayDifferInEveryFormat)
     }
 }
 
-/* The first pages in a format of their own: any cut and any fork gives the same bits, and the logits are nearer to those over wide rows. */
+/* The first pages in a format of their own: any cut and any fork gives the same bits, and the
+ * logits are nearer to those over wide rows. */
 TEST(KvLayers, SinksMayDifferFromAll)
 {
     Engine engine;
@@ -179,7 +182,8 @@ TEST(KvLayers, SinksMayDifferFromAll)
     }
 }
 
-/* Coarse formats change the logits, more the coarser they are; f32 is what all are measured against. */
+/* Coarse formats change the logits, more the coarser they are; f32 is what all are measured
+ * against. */
 TEST(KvLayers, FormatsAreWhatIsRead)
 {
     Engine engine;

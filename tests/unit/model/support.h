@@ -1,4 +1,5 @@
-/* tests/unit/model/support.h - opening engines and sequences the way programs do, and small checkpoints that a test may change. */
+/* tests/unit/model/support.h - opening engines and sequences the way programs do, and small
+ * checkpoints that a test may change. */
 #pragma once
 #include <gtest/gtest.h>
 

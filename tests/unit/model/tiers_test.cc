@@ -1,4 +1,5 @@
-/* Memory for a fraction of the KV pages, the rest on disk: the same bits as with memory for all of them, however texts are cut and mixed. */
+/* Memory for a fraction of the KV pages, the rest on disk: the same bits as with memory for all of
+ * them, however texts are cut and mixed. */
 #include <algorithm>
 
 #include "engine/kv/residency.h"
@@ -20,7 +21,8 @@ std::ostream &operator<<(std::ostream &out, const Case &c)
     return out << c.model << ' ' << c.format << ' ' << c.n_sinks;
 }
 
-/* Three texts of unequal length, computed in pieces of unequal length side by side; the logits of the last rows of each. */
+/* Three texts of unequal length, computed in pieces of unequal length side by side; the logits of
+ * the last rows of each. */
 class Texts {
   public:
     Texts(Engine &engine, const Case &c) : engine_(engine)

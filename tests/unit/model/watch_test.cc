@@ -1,5 +1,5 @@
-/* What a step shows to whoever watches: queries before and after rotation, and what attention gave to each row, against sums in double over the rows that are in
- * the pages. */
+/* What a step shows to whoever watches: queries before and after rotation, and what attention gave
+ * to each row, against sums in double over the rows that are in the pages. */
 #include <cmath>
 #include <map>
 

@@ -1,5 +1,5 @@
-/* A checkpoint whose layers have a sliding window or see the whole text, as some published models alternate them: the golden Mistral's weights under
- * an architecture of its own. */
+/* A checkpoint whose layers have a sliding window or see the whole text, as some published models
+ * alternate them: the golden Mistral's weights under an architecture of its own. */
 #pragma once
 #include "tests/unit/model/support.h"
 
@@ -12,7 +12,8 @@ inline std::string with(std::string text, const std::string &from, const std::st
     return at == std::string::npos ? text : text.replace(at, from.size(), to);
 }
 
-/* `pattern`: a word for each layer, "window" or "whole". The settings that open it are in `settings`. */
+/* `pattern`: a word for each layer, "window" or "whole". The settings that open it are in
+ * `settings`. */
 inline void write_windowed(const Folder &folder, const std::vector<std::string> &pattern,
                            int window, Settings *settings)
 {

@@ -1,4 +1,5 @@
-// Devices without a GPU: names, the checked device's protection, and what a hand-over copies and leaves.
+// Devices without a GPU: names, the checked device's protection, and what a hand-over copies and
+// leaves.
 #include "offload/device.h"
 
 #include <gtest/gtest.h>
@@ -132,7 +133,7 @@ TEST(NearMemory, IsChargedToTheDeviceAndRefusedPastItsCap)
     EXPECT_EQ(weir_ledger_total(opened, WEIR_TIER_DEVICE), 0u);
 }
 
-/* ---- hand-overs -------------------------------------------------------------------------------------------------- */
+/* ---- hand-overs ------------------------------------------------------------------------------ */
 struct Handed {
     Device                                 device = checked();
     std::unique_ptr<weir_hand_over, Close> hand_over;
@@ -183,7 +184,8 @@ TEST(HandOver, LeavesTheDevicesArraysAndCopiesLists)
     weir_device_free(h.device.get(), rows, 4096);
 }
 
-/* Places of an address space: copies reach what was put there, tables of pages become it, and what is not there is nothing. */
+/* Places of an address space: copies reach what was put there, tables of pages become it, and what
+ * is not there is nothing. */
 TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
 {
     Handed             h;
@@ -250,7 +252,8 @@ TEST(HandOver, BringsBackWhatTheOpWrites)
     weir_device_free(h.device.get(), page, 4096);
 }
 
-/* Rows of products lie apart: what is behind the last one is not the op's (exact to the byte for the address sanitizer). */
+/* Rows of products lie apart: what is behind the last one is not the op's (exact to the byte for
+ * the address sanitizer). */
 TEST(HandOver, LeavesWhatIsBehindTheLastProduct)
 {
     Handed                 h;
@@ -272,7 +275,8 @@ TEST(HandOver, LeavesWhatIsBehindTheLastProduct)
     weir_device_free(h.device.get(), page, 4096);
 }
 
-/* What was planned without tables, lists and rows is what the largest call takes: nothing grows when it comes. */
+/* What was planned without tables, lists and rows is what the largest call takes: nothing grows
+ * when it comes. */
 TEST(HandOver, PlannedCallsFindTheirRoom)
 {
     enum { ROWS = 256, DIM = 512, HEADS = 3, MOST = 40000 };
@@ -315,7 +319,8 @@ TEST(HandOver, PlannedCallsFindTheirRoom)
     const weir_hand_over_room held = weir_hand_over_held(h.hand_over.get());
     EXPECT_EQ(held.near, planned.near);
     EXPECT_EQ(held.reachable, planned.reachable);
-    /* A larger call, planned later, that the ring would hold a few times: it is to hold as many as of the others. */
+    /* A larger call, planned later, that the ring would hold a few times: it is to hold as many as
+     * of the others. */
     moved.keep_stride = 2 * MOST;
     moved.keep = moved.n_keep = nullptr, moved.pages = nullptr;
     weir_hand_over_plan(h.hand_over.get(), WEIR_OP_KV_COMPACT, &compact);

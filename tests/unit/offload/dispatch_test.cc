@@ -1,4 +1,5 @@
-// The choice among rows: order, rejects, pins, forced levels, scratch. The rows are those of fake_table.c.
+// The choice among rows: order, rejects, pins, forced levels, scratch. The rows are those of
+// fake_table.c.
 #include "offload/dispatch.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-/* tests/unit/offload/fake_plugin.c - a plugin of another build, and (with FAKE_ABI) one that finds no device. */
+/* tests/unit/offload/fake_plugin.c - a plugin of another build, and (with FAKE_ABI) one that finds
+ * no device. */
 #include <stdio.h>
 #include <string.h>
 

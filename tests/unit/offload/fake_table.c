@@ -1,4 +1,5 @@
-/* tests/unit/offload/fake_table.c - a table of three adds, so that the choice among rows is tested without any real kernel. */
+/* tests/unit/offload/fake_table.c - a table of three adds, so that the choice among rows is tested
+ * without any real kernel. */
 #include "offload/table.h"
 
 static weir_status add_mark(const weir_kernel_context *context, const weir_add_args *args,

@@ -1,4 +1,5 @@
-/* What the report says is what the engine holds, to the page; and the command line of `weir plan --report`. */
+/* What the report says is what the engine holds, to the page; and the command line of `weir plan
+ * --report`. */
 #include <gtest/gtest.h>
 #include <jansson.h>
 

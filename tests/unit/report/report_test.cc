@@ -167,10 +167,12 @@ TEST(MaxContext, FillsTheGpuToThePage)
 TEST(MaxContext, ByHand)
 {
     weir_report_shape s = shape("llama-2-7b");
-    /* chunk + 1 rows of 3 x 4096 + 3 x 8192 + ... : queries and outputs 32 x 256, K and V as many; the FFN's 2 x 11008 is wider. */
+    /* chunk + 1 rows of 3 x 4096 + 3 x 8192 + ... : queries and outputs 32 x 256, K and V as many;
+     * the FFN's 2 x 11008 is wider. */
     EXPECT_EQ(weir_report_activations(&engine, &s, 1), (513 * (3 * 4096 + 22016) + 32000) * 4);
     s.activation_bytes = 100 * mib;
-    /* 24 GiB - 13476831232 - 100 MiB - 1 GiB = 11114373120 bytes = 21198 tokens of 512 KiB = 331 pages */
+    /* 24 GiB - 13476831232 - 100 MiB - 1 GiB = 11114373120 bytes = 21198 tokens of 512 KiB = 331
+     * pages */
     EXPECT_EQ(longest(s, WEIR_KV_F16, 24 * gib, 1), 331 * 64);
     EXPECT_EQ(longest(s, WEIR_KV_F16, 24 * gib, 2), 331 / 2 * 64);
     EXPECT_EQ(longest(s, WEIR_KV_F16, 13 * gib, 1), 0);

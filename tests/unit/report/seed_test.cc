@@ -1,4 +1,5 @@
-/* Every figure that the seed printed, under the seed's assumptions, to the digit it was printed with. */
+/* Every figure that the seed printed, under the seed's assumptions, to the digit it was printed
+ * with. */
 #include <gtest/gtest.h>
 
 #include <cstdio>

@@ -1,4 +1,5 @@
-/* Golden G31: the sampling chain of Hugging Face's generate() on fixed logits, step by step, by the golden runner. */
+/* Golden G31: the sampling chain of Hugging Face's generate() on fixed logits, step by step, by the
+ * golden runner. */
 #include <gtest/gtest.h>
 
 #include "tests/golden/golden.h"

@@ -1,4 +1,5 @@
-/* Service over models with coda layers: warm answers are cold answers, whoever shares the steps, what was preempted, saved and restored. */
+/* Service over models with coda layers: warm answers are cold answers, whoever shares the steps,
+ * what was preempted, saved and restored. */
 #include "engine/schedule/sessions.h"
 #include "tests/unit/model/coda.h"
 #include "tests/unit/schedule/call.h"
@@ -209,7 +210,7 @@ TEST_P(CodaService, ASessionGoesOnWithTheSameBits)
     EXPECT_EQ(memcmp(&banks_, &banks, sizeof banks), 0) << "what the banks counted goes along";
 }
 
-/* ---- what is told ------------------------------------------------------------------------------------------------------- */
+/* ---- what is told ---------------------------------------------------------------------------- */
 TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
 {
     open(3);
@@ -234,7 +235,8 @@ TEST_P(CodaService, RepliesTellWhatLeftAndWhatStayed)
     EXPECT_EQ(first.n_evicted, weir_banks_evicted(&first.banks));
     EXPECT_EQ(stats().banks.counts[WEIR_BANKS_EVICTIONS], n_layers * (n - 24));
     EXPECT_EQ(stats().evicted_tokens, 0) << "no policy did it";
-    /* A text that goes on from a kept one has what was counted for that one, and the service counts it once. */
+    /* A text that goes on from a kept one has what was counted for that one, and the service counts
+     * it once. */
     (void)run(prompt(8, 200), true, 25);
     ASSERT_EQ(usage_.n_cached, 192);
     EXPECT_EQ(memcmp(&usage_.banks, &first.banks, sizeof first.banks), 0);

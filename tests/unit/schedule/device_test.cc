@@ -1,4 +1,5 @@
-// A device whose memory the host cannot touch gives the host's answers, bit for bit: cold, warm, in company, evicted, saved and restored.
+// A device whose memory the host cannot touch gives the host's answers, bit for bit: cold, warm, in
+// company, evicted, saved and restored.
 #include <map>
 
 #include "tests/unit/schedule/support.h"
@@ -27,7 +28,8 @@ class OnDevice : public support::Folder {
         books_are_right();
         return out;
     }
-    /* Nothing is on the device that memory.device does not know of: kernels' scratch and what policies hand over included. */
+    /* Nothing is on the device that memory.device does not know of: kernels' scratch and what
+     * policies hand over included. */
     void books_are_right() const
     {
         const weir_ledger *const ledger = weir_engine_ledger(engine_);

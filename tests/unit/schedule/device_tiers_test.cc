@@ -1,4 +1,5 @@
-// KV pages that a device has no room for: on the host and on disk below it, the answers are those of memory for all, bit for bit.
+// KV pages that a device has no room for: on the host and on disk below it, the answers are those
+// of memory for all, bit for bit.
 #include "engine/kv/residency.h"
 #include "tests/unit/schedule/small_memory.h"
 
@@ -9,7 +10,8 @@ using support::Call;
 class BelowADevice : public support::SmallMemory {
   protected:
     BelowADevice() : SmallMemory("device-tiers") {}
-    /* Blocks of 64 tokens: so many on the device, on the host, on disk. in_memory 0: the CPU, and memory for all. */
+    /* Blocks of 64 tokens: so many on the device, on the host, on disk. in_memory 0: the CPU, and
+     * memory for all. */
     void start(const std::string &model, int64_t in_memory, int64_t on_host = 0,
                int64_t on_disk = 0, const std::vector<std::string> &more = {})
     {
@@ -132,7 +134,8 @@ TEST_F(BelowADevice, PoliciesAndSessions)
     }
 }
 
-/* Formats whose rows wait for their page: those of the sequences that sessions go through are on the device, too. */
+/* Formats whose rows wait for their page: those of the sequences that sessions go through are on
+ * the device, too. */
 TEST_F(BelowADevice, SessionsHaveTheirOpenRows)
 {
     const std::string dir = "sessions.dir=" + folder_ + "/sessions";

@@ -1,4 +1,5 @@
-/* A prompt's embedding is the mean of its hidden states: alone or in any company, preempted or not, with the same bits. */
+/* A prompt's embedding is the mean of its hidden states: alone or in any company, preempted or not,
+ * with the same bits. */
 #include <cmath>
 #include <cstring>
 
@@ -155,7 +156,8 @@ TEST_F(Embedding, WhoDoesNotAskGetsNone)
     EXPECT_TRUE(call.embedding.empty());
 }
 
-// A pool that holds too little for all: rows that a preempted prompt computes again are not counted again.
+// A pool that holds too little for all: rows that a preempted prompt computes again are not counted
+// again.
 TEST_F(Embedding, PreemptionChangesNoBit)
 {
     enum { TEXTS = 24 };

@@ -1,4 +1,5 @@
-// kill -9 while states are merged: what was acknowledged is there, whole; at most the one in flight is not. The parent has no engine, so that it can fork.
+// kill -9 while states are merged: what was acknowledged is there, whole; at most the one in flight
+// is not. The parent has no engine, so that it can fork.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -1,6 +1,7 @@
-/* What a text that lost rows computes is what attention over exactly the rows that stayed computes. The oracle knows nothing of moving rows: it keeps a copy of
- * every row as it was written, finds out from the pages which of them are left, and before each step writes those to pages of a fresh sequence. Texts run
- * in one batch, each oracle alone. */
+/* What a text that lost rows computes is what attention over exactly the rows that stayed computes.
+ * The oracle knows nothing of moving rows: it keeps a copy of every row as it was written, finds
+ * out from the pages which of them are left, and before each step writes those to pages of a fresh
+ * sequence. Texts run in one batch, each oracle alone. */
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -145,7 +146,8 @@ class Oracle : public ::testing::Test {
         args.sinks = spec().sinks;
         EXPECT_EQ(weir_kv_write(weir_engine_stream(engine_.get()), &args), WEIR_OK);
     }
-    /* A sequence with the text's tokens before its next step, whose rows are those that should be there. */
+    /* A sequence with the text's tokens before its next step, whose rows are those that should be
+     * there. */
     virtual void rebuild(Sequence &out, Text &text)
     {
         weir_sequence *const s = out.get(), *const of = text.get();
@@ -163,7 +165,8 @@ class Oracle : public ::testing::Test {
         for (size_t h = 0; h < text.heads.size(); h++)
             if (counts[h] > 0) write(s->table, h, text.heads[h]);
     }
-    /* Of the rows that were there, which are left: in order, and none that is new. True if some went. */
+    /* Of the rows that were there, which are left: in order, and none that is new. True if some
+     * went. */
     virtual bool follow(Text &text)
     {
         const weir_kv_table &table = text.get()->table;
@@ -196,7 +199,8 @@ class Oracle : public ::testing::Test {
                 return;
             }
     }
-    /* One step of the texts, before it an oracle for each; true if rows of the first went after it. */
+    /* One step of the texts, before it an oracle for each; true if rows of the first went after
+     * it. */
     bool check(const Texts &texts, Sequence &oracle, int n, const std::string &what)
     {
         std::vector<std::vector<float>> expected;
@@ -227,7 +231,8 @@ class Oracle : public ::testing::Test {
         }
         return any;
     }
-    /* The text's turn is over; what a file of it holds becomes another text, whose next turn begins with n_more tokens. */
+    /* The text's turn is over; what a file of it holds becomes another text, whose next turn begins
+     * with n_more tokens. */
     std::unique_ptr<Text> through_a_file(int number, Text &text, int n_more)
     {
         auto                 out = std::make_unique<Text>(engine_);
@@ -300,7 +305,8 @@ class Oracle : public ::testing::Test {
             << engine_.text();
         return out;
     }
-    /* A prompt, an answer, a fork that goes another way beside it, and what a file of the fork goes on to. */
+    /* A prompt, an answer, a fork that goes another way beside it, and what a file of the fork goes
+     * on to. */
     void run(const std::string &what, int least_prunings,
              const std::vector<int64_t> &whole_layers = {}, bool with_file = false)
     {

@@ -1,4 +1,5 @@
-/* Evictions of every method against the oracle: hybrid models, models whose layers alternate with sliding windows, forks in one batch, files. */
+/* Evictions of every method against the oracle: hybrid models, models whose layers alternate with
+ * sliding windows, forks in one batch, files. */
 #include "engine/kv/calibration.h"
 #include "tests/unit/schedule/oracle.h"
 
@@ -100,7 +101,8 @@ TEST_F(Oracle, ThroughManyEvictionsAForkAndAFile)
         }
 }
 
-/* Layers with a sliding window lose nothing, whichever comes first; the window ends within a page. */
+/* Layers with a sliding window lose nothing, whichever comes first; the window ends within a
+ * page. */
 TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
 {
     for (const bool window_first : { true, false }) {
@@ -122,7 +124,8 @@ TEST_F(Oracle, LayersWithASlidingWindowKeepTheirRows)
     }
 }
 
-/* A first layer with a window computes from tokens alone: the same with and without a policy, to the bit. */
+/* A first layer with a window computes from tokens alone: the same with and without a policy, to
+ * the bit. */
 TEST_F(Oracle, AWindowSeesWhatItSawBefore)
 {
     const Folder         folder;

@@ -157,7 +157,8 @@ TEST_F(Policy, WarmAnswersAreColdAnswers)
     }
 }
 
-// A pool that holds too little for all: who is preempted comes to the same answer. The policy is the service's: its memory is planned.
+// A pool that holds too little for all: who is preempted comes to the same answer. The policy is
+// the service's: its memory is planned.
 TEST_F(Policy, PreemptedTextsAnswerAlike)
 {
     const auto text = [&](int i) { return prompt(20 + i, 100 + 10 * i); };
@@ -212,8 +213,8 @@ TEST_F(Policy, TheServicesBudgetMayBeMoreThanTheWindow)
     call->release();
 }
 
-// A window longer than memory is for texts that the service's policy cuts as they come. Whoever wants to keep more is told so: it would wait for ever,
-// and all others behind it.
+// A window longer than memory is for texts that the service's policy cuts as they come. Whoever
+// wants to keep more is told so: it would wait for ever, and all others behind it.
 TEST_F(Policy, WhatNeverFitsIsNotQueued)
 {
     const std::vector<const char *> more = { "kv.policy.name=sinks", "kv.policy.budget=64",
@@ -279,7 +280,8 @@ TEST_F(Policy, PinnedRowsStay)
     }
 }
 
-// Rows that must stay and leave no room in the budget, with evictions far apart: the memory that a request opened with is enough.
+// Rows that must stay and leave no room in the budget, with evictions far apart: the memory that a
+// request opened with is enough.
 TEST_F(Policy, PinnedRowsThatFillTheBudgetLeaveRoomBehind)
 {
     open("tq", 2);

@@ -1,5 +1,5 @@
-/* Policies that observe attention, and prompts of which most is on disk while they are computed in pieces: the bits and the rows of a store that is all
- * in memory. */
+/* Policies that observe attention, and prompts of which most is on disk while they are computed in
+ * pieces: the bits and the rows of a store that is all in memory. */
 #include <errno.h>
 #include <unistd.h>
 
@@ -46,12 +46,11 @@ const Case cases[] = {
 };
 
 constexpr int n_texts = 3, n_prompt = 1120, n_answer = 24, piece = 42, chunk = 128, window = 600;
-constexpr int
-    n_long = 12000,
-    n_ranges =
-        5; /* more ranges than the reader has buffers: what was read for one is overwritten behind it */
+constexpr int n_long = 12000, n_ranges = 5; /* more ranges than the reader has buffers: what was
+                                               read for one is overwritten behind it */
 
-/* What a text gave: the logits behind each step and what its policy remembered of it then, and in the end the rows of each head. */
+/* What a text gave: the logits behind each step and what its policy remembered of it then, and in
+ * the end the rows of each head. */
 struct Given {
     std::vector<float> logits, rows;
     std::vector<char>  states;
@@ -105,8 +104,8 @@ class PolicyTiers : public ::testing::Test {
             const weir_spill_io io = { pwritev, faulty_read };
             weir_spill_set_io(weir_kv_store_spill(store()), &io);
         }
-        const size_t no_caps
-            [WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing that the engine has room for */
+        const size_t no_caps[WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing
+                                                       that the engine has room for */
         ASSERT_EQ(weir_ledger_open(&ledger_, no_caps), WEIR_OK);
         ASSERT_EQ(weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()),
                                        ledger_, engine_.error()),

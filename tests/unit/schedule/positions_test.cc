@@ -1,5 +1,7 @@
-/* Positions in the cache, as published: the rows that are held have the positions 0 .. n - 1, and the query the next. The oracle computes that from scratch,
- * every key turned from where the text has it to its place, and the next tokens at the positions behind: the engine turns the first rows only. */
+/* Positions in the cache, as published: the rows that are held have the positions 0 .. n - 1, and
+ * the query the next. The oracle computes that from scratch, every key turned from where the text
+ * has it to its place, and the next tokens at the positions behind: the engine turns the first rows
+ * only. */
 #include "tests/unit/schedule/oracle.h"
 
 namespace oracle {
@@ -47,7 +49,8 @@ class Positions : public Oracle {
         s->n_computed = static_cast<int32_t>(n);
         s->n_tokens = s->n_computed + n_left;
     }
-    /* The first rows and the latest ones; the pages have the first ones turned, within what f32 tells apart. */
+    /* The first rows and the latest ones; the pages have the first ones turned, within what f32
+     * tells apart. */
     bool follow(Text &text) override
     {
         const weir_kv_table &table = text.get()->table;
@@ -75,7 +78,8 @@ class Positions : public Oracle {
         }
         return any;
     }
-    /* Through 30 prunings of 20 sinks. The pages of some formats are coded as a whole: those keys are only near. */
+    /* Through 30 prunings of 20 sinks. The pages of some formats are coded as a whole: those keys
+     * are only near. */
     void drift(const std::string &what, bool is_exact)
     {
         std::vector<int32_t> tokens;
@@ -113,7 +117,8 @@ class Positions : public Oracle {
     size_t n_sinks_ = 4;
 };
 
-/* Hybrid with part of each head rotated, dense, rotated in pairs with scaled frequencies, and with a magnitude. */
+/* Hybrid with part of each head rotated, dense, rotated in pairs with scaled frequencies, and with
+ * a magnitude. */
 TEST_F(Positions, AreThoseOfTheCache)
 {
     const Folder yarn;
@@ -146,7 +151,8 @@ TEST_F(Positions, AreThoseOfTheCache)
             }
 }
 
-/* Whatever the rows are coded in, the turned keys are the first ones turned once and coded once, however often rows went. */
+/* Whatever the rows are coded in, the turned keys are the first ones turned once and coded once,
+ * however often rows went. */
 TEST_F(Positions, DoNotDriftInAnyFormat)
 {
     for (const char *const format :
@@ -162,8 +168,9 @@ TEST_F(Positions, DoNotDriftInAnyFormat)
     close();
 }
 
-/* A text that repeats itself: with positions in the cache what is computed repeats, too, wherever in the text, as everything that attention sees does; with
- * the text's own the first rows are further away each time. */
+/* A text that repeats itself: with positions in the cache what is computed repeats, too, wherever
+ * in the text, as everything that attention sees does; with the text's own the first rows are
+ * further away each time. */
 class Stream : public Positions {
   protected:
     float difference(const char *positions)

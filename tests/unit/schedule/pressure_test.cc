@@ -1,5 +1,5 @@
-// Texts that memory has no room for go to files and come back from them: what is asked again continues with the same bits, whatever the
-// folder does.
+// Texts that memory has no room for go to files and come back from them: what is asked again
+// continues with the same bits, whatever the folder does.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -97,7 +97,8 @@ TEST_F(Pressure, ATextThatWasDroppedComesBackFromItsFile)
     }
 }
 
-// The prompt goes on where the file ends, or leaves it in the middle; another salt does not meet it.
+// The prompt goes on where the file ends, or leaves it in the middle; another salt does not meet
+// it.
 TEST_F(Pressure, WhatAPromptHasInCommonIsFound)
 {
     start("qwen3");
@@ -139,7 +140,8 @@ TEST_F(Pressure, FilesOfAnEarlierProcessAreFound)
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
 }
 
-// What memory has of a prompt is no use past its last token but one: a state after all of it does not stand in for the file.
+// What memory has of a prompt is no use past its last token but one: a state after all of it does
+// not stand in for the file.
 TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
 {
     start("tq");
@@ -159,8 +161,9 @@ TEST_F(Pressure, AStateAfterTheWholePromptIsNotEnough)
     EXPECT_EQ(stats().found_texts, 1);
 }
 
-// Without a state nothing can continue the text of a recurrent model: it is saved before it loses them, though there are pages for all. One
-// state of a file comes back of 6 that are kept, after the answer: for the prompt alone the file is no use.
+// Without a state nothing can continue the text of a recurrent model: it is saved before it loses
+// them, though there are pages for all. One state of a file comes back of 6 that are kept, after
+// the answer: for the prompt alone the file is no use.
 TEST_F(Pressure, ATextIsSavedBeforeItsStatesGo)
 {
     for (const int n_states : { 8, 6 }) {
@@ -212,7 +215,8 @@ TEST_F(Pressure, AFileKeepsItsStates)
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
 }
 
-// The index has room for as many files as the folder: those that are gone, replaced or deleted, do not push out one that is there.
+// The index has room for as many files as the folder: those that are gone, replaced or deleted, do
+// not push out one that is there.
 TEST_F(Pressure, FilesThatAreGoneLeaveTheIndex)
 {
     for (const bool by_hand : { false, true }) {
@@ -278,7 +282,8 @@ TEST_F(Pressure, TheOldestFileGivesWay)
     expect_nothing_leaks();
 }
 
-// On the disk every text keeps its pages, but it loses its states; when its file is gone, too, it is saved again after it was used.
+// On the disk every text keeps its pages, but it loses its states; when its file is gone, too, it
+// is saved again after it was used.
 TEST_F(Pressure, ATextWhoseFileGaveWayIsSavedAgain)
 {
     start("tq", { "kv.policy.kept=0" });
@@ -361,7 +366,8 @@ TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
     expect_nothing_leaks();
 }
 
-// A window of pages, and one request that has a claim to all of them: files cannot come back beside it, which is said once.
+// A window of pages, and one request that has a claim to all of them: files cannot come back beside
+// it, which is said once.
 TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
 {
     start("qwen3", { "kv.policy.kept=0" });
@@ -403,7 +409,8 @@ TEST_F(Pressure, ADamagedFileIsComputed)
     expect_nothing_leaks();
 }
 
-// Requests that follow each other without a pause: whatever the writer gets done, nothing waits for it and nothing is lost.
+// Requests that follow each other without a pause: whatever the writer gets done, nothing waits for
+// it and nothing is lost.
 TEST_F(Pressure, RunningTextsComeFirst)
 {
     start("tq");
@@ -426,7 +433,8 @@ TEST_F(Pressure, RunningTextsComeFirst)
     expect_nothing_leaks();
 }
 
-// One window of pages, of which a text that is being saved holds most: the next prompt takes them away.
+// One window of pages, of which a text that is being saved holds most: the next prompt takes them
+// away.
 TEST_F(Pressure, WhatIsBeingSavedGivesWay)
 {
     start("qwen3");
@@ -442,7 +450,8 @@ TEST_F(Pressure, WhatIsBeingSavedGivesWay)
     expect_nothing_leaks();
 }
 
-// The kept text fills the window and the pool. The same prompt again shares its last page, and there is none to copy it to.
+// The kept text fills the window and the pool. The same prompt again shares its last page, and
+// there is none to copy it to.
 TEST_F(Pressure, AWholeWindowIsAskedAgain)
 {
     for (const char *const model : { "qwen3", "mistral" }) {

@@ -1,4 +1,5 @@
-/* A fixture that runs random conversations in a pool that holds few of them, then each of them cold. */
+/* A fixture that runs random conversations in a pool that holds few of them, then each of them
+ * cold. */
 #pragma once
 #include <algorithm>
 #include <random>
@@ -22,7 +23,8 @@ class Reuse : public Service {
     int64_t blocks_out_ = 0, blocks_read_ = 0; /* of schedules with a disk */
 };
 
-// Conversations that share beginnings and grow by their own answers, some cancelled, in a pool that holds few of them.
+// Conversations that share beginnings and grow by their own answers, some cancelled, in a pool that
+// holds few of them.
 inline void Reuse::random_schedule(const char *model, unsigned seed, const std::string &format,
                                    bool tiered, int n_sinks)
 {

@@ -1,4 +1,5 @@
-/* Warm answers are cold answers in every format of KV. A file of its own: the race check, which has seen the same threads in reuse_test, leaves it out. */
+/* Warm answers are cold answers in every format of KV. A file of its own: the race check, which has
+ * seen the same threads in reuse_test, leaves it out. */
 #include "tests/unit/schedule/reuse.h"
 
 namespace {

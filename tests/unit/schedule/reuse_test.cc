@@ -86,7 +86,8 @@ TEST_F(Reuse, RandomSchedulesWithADiskGiveColdAnswers)
     EXPECT_GT(blocks_read_, 250);
 }
 
-// Few texts find room for their sinks, so kept ones are dropped for them while there is room for all else.
+// Few texts find room for their sinks, so kept ones are dropped for them while there is room for
+// all else.
 TEST_F(Reuse, RandomSchedulesWithSinksGiveColdAnswers)
 {
     unsigned seed = 1;
@@ -101,7 +102,8 @@ TEST_F(Reuse, RandomSchedulesWithSinksGiveColdAnswers)
     EXPECT_GT(blocks_out_, 50);
 }
 
-// The state at the last page's end before the end of the turn is kept, and the one before it is not.
+// The state at the last page's end before the end of the turn is kept, and the one before it is
+// not.
 TEST_F(Reuse, PagedTextsContinueAtWholePages)
 {
     for (const char *const model : { "tq", "qwen3" }) {

@@ -72,7 +72,8 @@ TEST_F(Service, WhatIsFreeIsKnownBeforeTheFirstStep)
     EXPECT_EQ(stats.kv_bytes_used, 0);
 }
 
-/* More sequences than the sinks of kept texts leave room for, and choices that fork inside their sinks. */
+/* More sequences than the sinks of kept texts leave room for, and choices that fork inside their
+ * sinks. */
 TEST_F(Service, SinksAreThereForAllWhoRun)
 {
     const std::vector<const char *> settings = { "kv.format=turbo4", "kv.wide_sinks=128" };
@@ -104,7 +105,8 @@ TEST_F(Service, SinksAreThereForAllWhoRun)
     calls.clear();
 }
 
-/* More sinks than the window has tokens: all pages of every text are, and there is room for no others. */
+/* More sinks than the window has tokens: all pages of every text are, and there is room for no
+ * others. */
 TEST_F(Service, SinksMayBeAllOfAText)
 {
     for (const char *const format : { "kv.format=turbo4", "kv.format=kivi4" }) {
@@ -258,7 +260,8 @@ TEST_F(Service, APromptAsLongAsTheWindowAndThePoolRuns)
     EXPECT_EQ(call.tokens[0].size(), call.done ? 1u : 0u);
 }
 
-/* Prompts that fit one at a time but not together, let in at the same moment: they take turns and none fails. */
+/* Prompts that fit one at a time but not together, let in at the same moment: they take turns and
+ * none fails. */
 TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
 {
     open("qwen3", 4, nullptr, 128, 0, { "kv.policy.kept=0" });
@@ -290,7 +293,8 @@ TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
     }
 }
 
-/* What the plan says is what the books hold, to the byte, and no mixture of prompts and answers needs more. */
+/* What the plan says is what the books hold, to the byte, and no mixture of prompts and answers
+ * needs more. */
 TEST_F(Service, ThePlanIsWhatTheLedgerHoldsAndStepsTakeNoMore)
 {
     for (const char *const model : { "tq", "qwen3" }) {

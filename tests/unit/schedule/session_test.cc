@@ -1,4 +1,5 @@
-// Conversations across the end of an engine: saved, restored, continued with the same bits; and everything that can be wrong with a file.
+// Conversations across the end of an engine: saved, restored, continued with the same bits; and
+// everything that can be wrong with a file.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,7 +26,8 @@ class Session : public support::Folder {
         call.request.cache_salt = salt;
         return answer(call);
     }
-    /* A conversation is saved as "talk", so many tokens of it; a restart later it goes on with the same bits. */
+    /* A conversation is saved as "talk", so many tokens of it; a restart later it goes on with the
+     * same bits. */
     void expect_to_go_on(const char *model, const std::vector<const char *> &settings, int n_saved)
     {
         start(model, settings);
@@ -79,7 +81,8 @@ TEST_F(Session, AConversationGoesOnAfterARestart)
     }
 }
 
-// In formats that code a page as a whole, a text is saved up to its last whole page; pages of layers and sides are of their own sizes.
+// In formats that code a page as a whole, a text is saved up to its last whole page; pages of
+// layers and sides are of their own sizes.
 TEST_F(Session, ACodedConversationGoesOnAfterARestart)
 {
     for (const char *const format : { "kv.format=int8/kivi4", "kv.format=q8_0/turbo4" }) {
@@ -95,7 +98,8 @@ TEST_F(Session, ACodedConversationGoesOnAfterARestart)
     }
 }
 
-// The first pages of another size than the others; a file of other settings is refused with what differs.
+// The first pages of another size than the others; a file of other settings is refused with what
+// differs.
 TEST_F(Session, AConversationWithSinksGoesOnAfterARestart)
 {
     for (const char *const format : { "kv.format=kivi4", "kv.format=q8_0", "kv.format=turbo4" }) {

@@ -1,4 +1,5 @@
-/* States of a model whose layers are CoDA, as databases keep them: one per text, in fewer bits, two as one; and requests that cannot do without theirs. */
+/* States of a model whose layers are CoDA, as databases keep them: one per text, in fewer bits, two
+ * as one; and requests that cannot do without theirs. */
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -274,7 +275,8 @@ TEST_F(State, PackedStatesThatAreNoneAreRefused)
     EXPECT_EQ(status_, WEIR_OK) << "the engine goes on";
 }
 
-/* A model whose recall is exact by construction (engine/eval/constructed.h): what of two texts is in the state that was made of theirs. */
+/* A model whose recall is exact by construction (engine/eval/constructed.h): what of two texts is
+ * in the state that was made of theirs. */
 class Recall : public State {
   protected:
     enum { N_VOCAB = 512, N_EXACT = 64, FILLER = 2, N_FILLER = 64 };
@@ -295,7 +297,8 @@ class Recall : public State {
                     "0.0\n")));
         settings_ = { "model.arch_dir=" + (folder_ / "archs"), "model.arch=acme" };
     }
-    /* Keys 10 + 2i and values 11 + 2i from pair `first` on, then what pushes them out of the ring. */
+    /* Keys 10 + 2i and values 11 + 2i from pair `first` on, then what pushes them out of the
+     * ring. */
     static std::vector<int32_t> pairs(int first, int n)
     {
         std::vector<int32_t> text = { 1 };

@@ -27,7 +27,8 @@ ssize_t faulty_read(int fd, void *bytes, size_t n, off_t at)
 class Tiers : public support::SmallMemory {
   protected:
     Tiers() : SmallMemory("service-tiers") { writes_fail = reads_fail = false; }
-    /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and no disk. */
+    /* Memory for `in_memory` blocks of 64 tokens and a disk for `on_disk`; 0: memory for all, and
+     * no disk. */
     void start(const std::string &model, int64_t in_memory, int64_t on_disk = 0,
                const std::string              &more = "kv.tiers.hot=1",
                const std::vector<std::string> &policy = {})
@@ -111,7 +112,8 @@ TEST_F(Tiers, KeptTextsAreNotDroppedWhileTheDiskHasRoom)
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
-/* A full disk: what fits in memory goes on, what does not is told why; kept texts make room as they do without a disk. */
+/* A full disk: what fits in memory goes on, what does not is told why; kept texts make room as they
+ * do without a disk. */
 TEST_F(Tiers, AFullDiskIsNoMemory)
 {
     start("tq", 0);
@@ -135,7 +137,8 @@ TEST_F(Tiers, AFullDiskIsNoMemory)
     expect_within();
 }
 
-/* A text whose pages cannot be read fails; one beside it does not notice, and the same text is computed again afterwards. */
+/* A text whose pages cannot be read fails; one beside it does not notice, and the same text is
+ * computed again afterwards. */
 TEST_F(Tiers, AReadErrorFailsOneText)
 {
     for (const char *const model : { "tq", "qwen3" }) {
@@ -167,7 +170,8 @@ TEST_F(Tiers, AReadErrorFailsOneText)
     }
 }
 
-/* A conversation larger than memory goes to a file and comes back, to an engine with a disk or without one. */
+/* A conversation larger than memory goes to a file and comes back, to an engine with a disk or
+ * without one. */
 TEST_F(Tiers, SessionsLargerThanMemory)
 {
     const std::string sessions =
@@ -216,7 +220,8 @@ TEST_F(Tiers, SessionsLargerThanMemory)
     std::filesystem::remove_all(sessions);
 }
 
-/* What runs takes memory back from what is only kept, and a read that fails there is not the end of anything. */
+/* What runs takes memory back from what is only kept, and a read that fails there is not the end of
+ * anything. */
 TEST_F(Tiers, BlocksComeBack)
 {
     start("qwen3", 0);
@@ -315,7 +320,8 @@ TEST_F(Tiers, PoliciesSeePromptsLargerThanMemory)
     }
 }
 
-/* What a policy keeps has to be in memory at once. Where that is never so, a text is told, whoever runs beside it, and is not computed again for ever. */
+/* What a policy keeps has to be in memory at once. Where that is never so, a text is told, whoever
+ * runs beside it, and is not computed again for ever. */
 TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
 {
     weir_policy_options full;
@@ -342,7 +348,8 @@ TEST_F(Tiers, ABudgetThatMemoryDoesNotHoldFails)
     }
 }
 
-/* A text whose rows find no room beside those of a younger one, which is not computed as long as the older one has a prompt to compute. */
+/* A text whose rows find no room beside those of a younger one, which is not computed as long as
+ * the older one has a prompt to compute. */
 TEST_F(Tiers, TheOldestGetsOn)
 {
     weir_policy_options in_prompt, at_end;

@@ -1,4 +1,5 @@
-/* Conversations under KV policies on a service, and what one sequence that nobody interrupted answers. */
+/* Conversations under KV policies on a service, and what one sequence that nobody interrupted
+ * answers. */
 #pragma once
 #include <algorithm>
 #include <memory>

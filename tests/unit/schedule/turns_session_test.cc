@@ -1,4 +1,5 @@
-// Such conversations across the end of a process: saved, restored, continued with the same bits; and files that are of no use.
+// Such conversations across the end of a process: saved, restored, continued with the same bits;
+// and files that are of no use.
 #include <fstream>
 
 #include "tests/unit/schedule/turns.h"

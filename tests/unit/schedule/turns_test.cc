@@ -1,4 +1,5 @@
-// Conversations under a KV policy: a turn goes on from what the one before left, with the bits of one sequence that nobody interrupted.
+// Conversations under a KV policy: a turn goes on from what the one before left, with the bits of
+// one sequence that nobody interrupted.
 #include <functional>
 
 #include "tests/unit/schedule/turns.h"
@@ -41,7 +42,8 @@ TEST_F(Turns, GoOnWithTheBitsOfOneSequence)
     }
 }
 
-// Formats with open rows, wide sinks, and a disk below: rows of a kept text stay in memory, the answer is the same.
+// Formats with open rows, wide sinks, and a disk below: rows of a kept text stay in memory, the
+// answer is the same.
 TEST_F(Turns, GoOnInAnyFormatAndWithADisk)
 {
     for (const auto &more : turns::stores) {
@@ -162,7 +164,8 @@ TEST_F(Turns, BothAnswersOfAPromptGoOn)
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
-// More conversations than there is room for: the least recently used one is computed again, by the list's length, by its memory, and for want of pages.
+// More conversations than there is room for: the least recently used one is computed again, by the
+// list's length, by its memory, and for want of pages.
 TEST_F(Turns, TheLeastRecentlyUsedTextGoesFirst)
 {
     const std::vector<std::string> few = { "kv.policy.kept=3" };
@@ -205,7 +208,8 @@ TEST_F(Turns, TheLeastRecentlyUsedTextGoesFirst)
     EXPECT_EQ(pages_used_when_idle(), 0);
 }
 
-// A pool that holds too little for all: whose turn is preempted is computed again turn by turn, and comes to the same answer.
+// A pool that holds too little for all: whose turn is preempted is computed again turn by turn, and
+// comes to the same answer.
 TEST_F(Turns, PreemptedTurnsAnswerAlike)
 {
     int64_t preemptions = 0, n_cached = 0;

@@ -1,4 +1,5 @@
-/* Requests with a policy on models of which some layers have a sliding window: those keep every row, and whoever counts rows must know. */
+/* Requests with a policy on models of which some layers have a sliding window: those keep every
+ * row, and whoever counts rows must know. */
 #include <condition_variable>
 #include <mutex>
 
@@ -83,7 +84,8 @@ TEST(Windows, CountWithAllTheirRows)
     EXPECT_GE(call.seen.kv_claim, call.seen.kv_bytes);
 }
 
-/* With in_prompt a text may be longer than what memory has room for, but not where some layers keep every row. */
+/* With in_prompt a text may be longer than what memory has room for, but not where some layers keep
+ * every row. */
 TEST(Windows, ThePlanHasRoomForThem)
 {
     Engine engine;

@@ -1,4 +1,5 @@
-// Memory of fixed size over the wire: replies, headers, /v1/memory and /metrics tell which rows are gone.
+// Memory of fixed size over the wire: replies, headers, /v1/memory and /metrics tell which rows are
+// gone.
 #include <unistd.h>
 
 #include <random>
@@ -12,7 +13,8 @@ constexpr int WINDOW = 24, EXACT = 6, SUMMARY = 5;
 
 class Banks : public engine_fixture::EngineServer {
   protected:
-    // A small Llama of random weights that speaks the demo model's tokens, two of its four layers with banks.
+    // A small Llama of random weights that speaks the demo model's tokens, two of its four layers
+    // with banks.
     void open_coda(std::vector<const char *> settings = {})
     {
         constexpr int64_t V = 2048, D = 64, F = 96;

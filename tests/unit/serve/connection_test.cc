@@ -1,4 +1,5 @@
-// Connections of the whole server in this process: places, times, framing, and pages of other sites.
+// Connections of the whole server in this process: places, times, framing, and pages of other
+// sites.
 #include "tests/unit/serve/server_fixture.h"
 
 namespace {

@@ -1,4 +1,5 @@
-// The whole server over the demo model: a conversation that memory had no room for is found again by what its prompt begins with.
+// The whole server over the demo model: a conversation that memory had no room for is found again
+// by what its prompt begins with.
 #include <filesystem>
 
 #include "engine/schedule/session_store.h"
@@ -82,7 +83,8 @@ TEST_F(Recall, APromptThatWasPushedOutIsFound)
     }
 }
 
-/* Equal prompts of two keys, and of one key under two salts: what one computed is never given to another, neither from memory nor from a file. */
+/* Equal prompts of two keys, and of one key under two salts: what one computed is never given to
+ * another, neither from memory nor from a file. */
 TEST_F(Recall, KeysAndSaltsNeverShareTexts)
 {
     with_keys_ = true;
@@ -110,7 +112,8 @@ TEST_F(Recall, KeysAndSaltsNeverShareTexts)
     EXPECT_EQ(kept("found_texts"), found + 1);
 }
 
-/* More conversations in turn than there may be files: each is computed again, and the count says why. */
+/* More conversations in turn than there may be files: each is computed again, and the count says
+ * why. */
 TEST_F(Recall, MoreThanThereMayBeFilesAreNotFound)
 {
     open({ "memory.host=64MiB", "model.context=1280", "batch.max_sequences=2",

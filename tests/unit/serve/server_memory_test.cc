@@ -1,4 +1,5 @@
-// The whole server in this process: what it takes, what it refuses for memory, and what it says of both.
+// The whole server in this process: what it takes, what it refuses for memory, and what it says of
+// both.
 #include "engine/base/heap.h"
 #include "tests/unit/serve/server_fixture.h"
 
@@ -74,7 +75,8 @@ TEST_F(Server, ArgumentsThatGrowPastTheBudgetAreRefusedHoweverTheyAreEscaped)
     EXPECT_EQ(0u, weir_heap_mapped(nullptr)) << "and nothing stays in the process";
 }
 
-/* The words of the failure itself need memory: what the request holds already, or those that need none. */
+/* The words of the failure itself need memory: what the request holds already, or those that need
+ * none. */
 TEST_F(Server, AStreamThatFailsWithoutMemoryStillSaysSo)
 {
     const size_t        caps[WEIR_TIER_COUNT] = { 8 << 20 };

@@ -1,4 +1,5 @@
-// The whole server in this process, over the fake service: what the wire suite cannot see or cannot wait for.
+// The whole server in this process, over the fake service: what the wire suite cannot see or cannot
+// wait for.
 #include <functional>
 
 #include "tests/unit/serve/server_fixture.h"

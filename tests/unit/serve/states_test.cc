@@ -1,4 +1,5 @@
-// The whole server with a database of states: what a client adds, finds, asks, merges and deletes, and what of it others see.
+// The whole server with a database of states: what a client adds, finds, asks, merges and deletes,
+// and what of it others see.
 #include <filesystem>
 #include <fstream>
 

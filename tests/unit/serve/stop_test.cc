@@ -1,4 +1,5 @@
-// Stop strings and the reasoning split: the result may not depend on how the text is cut into pieces.
+// Stop strings and the reasoning split: the result may not depend on how the text is cut into
+// pieces.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// kill -9 while states are added and removed: what was acknowledged is there, whole; at most the one in flight is not.
+// kill -9 while states are added and removed: what was acknowledged is there, whole; at most the
+// one in flight is not.
 #include <csignal>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +20,8 @@ weir_status write_anew(void *, const char *path, int64_t, weir_error *)
 
 class Crash : public Database {
   protected:
-    /* The child: adds without end, and says what is there for good. Every third state is removed again. */
+    /* The child: adds without end, and says what is there for good. Every third state is removed
+     * again. */
     [[noreturn]] void child(int out)
     {
         open();
@@ -38,7 +40,8 @@ class Crash : public Database {
         }
     }
 
-    /* Runs it until it has said so many things and a little longer; what it said goes to the sets. */
+    /* Runs it until it has said so many things and a little longer; what it said goes to the
+     * sets. */
     void run(size_t n_said, useconds_t longer)
     {
         int ends[2];

@@ -1,4 +1,5 @@
-// What may be wrong with the files of a database of states: other versions, damage, torn ends, files without records.
+// What may be wrong with the files of a database of states: other versions, damage, torn ends,
+// files without records.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -13,7 +14,7 @@ namespace {
 using Names = std::vector<std::string>;
 using DamagedStates = Database;
 
-/* ---- opening what is not right --------------------------------------------------------------------------------------------- */
+/* ---- opening what is not right --------------------------------------------------------------- */
 TEST_F(DamagedStates, IsMadeOnceAndOpenedByItsModel)
 {
     const weir_states_kind kind = { { 1, 2 }, 4, "", 0, 0 };
@@ -96,7 +97,7 @@ TEST_F(DamagedStates, AFileThatIsGoneOrAnotherIsRefusedWithTheReason)
     EXPECT_EQ(names(), (Names{ "c", "b" }));
 }
 
-/* ---- the end of the log ----------------------------------------------------------------------------------------------------- */
+/* ---- the end of the log ---------------------------------------------------------------------- */
 TEST_F(DamagedStates, ATornEndIsCutAtTheLastWholeRecord)
 {
     added("a", { 1, 0, 0, 0 }), added("b", { 0, 1, 0, 0 }), added("c");
@@ -177,7 +178,7 @@ TEST_F(DamagedStates, RecordsOfAnotherDatabaseAreNone)
     EXPECT_NE(std::string(error_.text).find("another database"), std::string::npos);
 }
 
-/* ---- files without records ---------------------------------------------------------------------------------------------------- */
+/* ---- files without records ------------------------------------------------------------------- */
 TEST_F(DamagedStates, LeftOversAreClearedAwayAndStrangersLeftAlone)
 {
     added("a"), added("b");

@@ -1,4 +1,5 @@
-// Ten thousand states in one database: the same answers as a plain search, after adding, opening again, and removing.
+// Ten thousand states in one database: the same answers as a plain search, after adding, opening
+// again, and removing.
 #include <unistd.h>
 
 #include <algorithm>

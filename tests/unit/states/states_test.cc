@@ -1,4 +1,5 @@
-// A database of states: names, lists, nearest vectors, what is refused, writers and readers, memory, owners.
+// A database of states: names, lists, nearest vectors, what is refused, writers and readers,
+// memory, owners.
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -219,7 +220,7 @@ TEST_F(WithoutVectors, AreListedAndNotRouted)
     EXPECT_NE(std::string(error_.text).find("no vectors"), std::string::npos);
 }
 
-/* ---- adding that fails ------------------------------------------------------------------------------------------------ */
+/* ---- adding that fails ----------------------------------------------------------------------- */
 TEST_F(States, FilesOfOtherModelsAndNoFilesAreRefused)
 {
     added("good");
@@ -256,7 +257,7 @@ TEST_F(States, RemovingWhatIsNotThere)
               WEIR_ENOTFOUND);
 }
 
-/* ---- removing ----------------------------------------------------------------------------------------------------------------- */
+/* ---- removing -------------------------------------------------------------------------------- */
 TEST_F(States, ALogOfWhatIsGoneIsWrittenAnewAndSerialsAreNotUsedAgain)
 {
     const size_t record = state_record_bytes(4);
@@ -307,7 +308,7 @@ TEST_F(States, TwoWritersAndAReaderSeeTheSame)
     weir_states_close(second);
 }
 
-/* ---- memory --------------------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 TEST_F(States, EntriesAreOnTheLedgerAndARefusalChangesNothing)
 {
     added("a", { 1, 0, 0, 0 });
@@ -342,7 +343,7 @@ TEST_F(States, EntriesAreOnTheLedgerAndARefusalChangesNothing)
     EXPECT_EQ(n_files(), n - 1);
 }
 
-/* ---- threads ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 TEST_F(States, IsReadWhileItIsWritten)
 {
     std::atomic<bool> is_done{ false };

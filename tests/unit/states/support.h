@@ -1,4 +1,5 @@
-// Databases of small states: session files of one layer, made once and linked to where the database wants them.
+// Databases of small states: session files of one layer, made once and linked to where the database
+// wants them.
 #pragma once
 #include <gtest/gtest.h>
 

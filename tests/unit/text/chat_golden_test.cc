@@ -1,4 +1,5 @@
-/* tests/unit/text/chat_golden_test.cc - the stored chat templates, every rendering byte for byte; the others need fetch.py. */
+/* tests/unit/text/chat_golden_test.cc - the stored chat templates, every rendering byte for byte;
+ * the others need fetch.py. */
 #include <gtest/gtest.h>
 
 #include "tests/golden/chat_golden.h"

@@ -1,4 +1,5 @@
-/* tests/unit/text/chat_test.cc - the language of chat templates, where text came from, continued messages, bounds. */
+/* tests/unit/text/chat_test.cc - the language of chat templates, where text came from, continued
+ * messages, bounds. */
 #include "engine/text/chat.h"
 
 #include <gtest/gtest.h>
@@ -86,7 +87,8 @@ options with_text(const std::string &content)
 
 } // namespace
 
-/* Each line: a template and the text that Jinja2 3.1 gives for it (trim_blocks, lstrip_blocks, loop controls), or that it refuses. */
+/* Each line: a template and the text that Jinja2 3.1 gives for it (trim_blocks, lstrip_blocks, loop
+ * controls), or that it refuses. */
 TEST(Jinja, GivesWhatJinja2Gives)
 {
     std::ifstream in("tests/unit/text/jinja_cases.jsonl");
@@ -137,7 +139,8 @@ TEST(Jinja, NothingOfTheHostIsReached)
     }
 }
 
-/* Published templates keep queues of tool calls this way, which Jinja2's immutable sandbox refuses. */
+/* Published templates keep queues of tool calls this way, which Jinja2's immutable sandbox
+ * refuses. */
 TEST(Jinja, ListsAndDictionariesCanBeChanged)
 {
     EXPECT_EQ(render("{% set l = [1] %}{% set _ = l.append(2) %}{{ l }}{{ l.pop(0) }}{{ l }}{% set "
@@ -168,7 +171,7 @@ TEST(Jinja, JsonTextBecomesValues)
     EXPECT_EQ(render("{{ '{' | from_json }}").status, WEIR_EINVAL);
 }
 
-/* ---- where text came from ---------------------------------------------------------------------------------------------------------- */
+/* ---- where text came from -------------------------------------------------------------------- */
 
 TEST(Provenance, SurvivesEveryOperation)
 {
@@ -234,7 +237,7 @@ TEST(Provenance, OnlyKnownRolesAreTrusted)
     EXPECT_EQ(got.user, "..........uuuuuuuu..");
 }
 
-/* ---- continued messages ------------------------------------------------------------------------------------------------------------- */
+/* ---- continued messages ---------------------------------------------------------------------- */
 
 TEST(Continue, CutsBehindTheLastContent)
 {
@@ -261,7 +264,8 @@ TEST(Continue, CutsBehindTheLastContent)
     EXPECT_EQ(render(keeps, o).status, WEIR_EINVAL);
 }
 
-/* What is put behind the content to find it again is found by its origin: the same bytes of a user do no harm. */
+/* What is put behind the content to find it again is found by its origin: the same bytes of a user
+ * do no harm. */
 TEST(Continue, TextLikeTheMarkIsText)
 {
     options o = with_text("a\x02 b\x02 ");
@@ -270,7 +274,7 @@ TEST(Continue, TextLikeTheMarkIsText)
               "a\x02 b\x02 a\x02 b\x02 ");
 }
 
-/* ---- bounds ------------------------------------------------------------------------------------------------------------------------- */
+/* ---- bounds ---------------------------------------------------------------------------------- */
 
 TEST(Bounds, EndWithEfull)
 {

@@ -1,4 +1,5 @@
-/* tests/unit/text/files.h - tokenizer files made for a test: a byte-level vocabulary as tokenizer.json or GGUF, in a folder of its own. */
+/* tests/unit/text/files.h - tokenizer files made for a test: a byte-level vocabulary as
+ * tokenizer.json or GGUF, in a folder of its own. */
 #pragma once
 #include <gtest/gtest.h>
 #include <jansson.h>
@@ -39,7 +40,8 @@ inline void write_file(const std::string &path, const std::string &bytes)
     ASSERT_TRUE(out.good()) << path;
 }
 
-/* The character that stands for a byte in the byte alphabet, as UTF-8. Written apart from the engine's own table. */
+/* The character that stands for a byte in the byte alphabet, as UTF-8. Written apart from the
+ * engine's own table. */
 inline std::string byte_name(unsigned byte)
 {
     const bool prints = (byte > 32 && byte < 127) || (byte > 160 && byte != 173);
@@ -49,7 +51,8 @@ inline std::string byte_name(unsigned byte)
     return { static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F)) };
 }
 
-/* tokenizer.json with the 256 bytes as ids 0 to 255, then `words` made by `merges`, cut by GPT-2's pattern. */
+/* tokenizer.json with the 256 bytes as ids 0 to 255, then `words` made by `merges`, cut by GPT-2's
+ * pattern. */
 inline JsonPtr make_json(const std::vector<std::pair<std::string, std::string>> &merges,
                          const std::vector<std::string>                         &added = {})
 {
@@ -127,7 +130,7 @@ inline std::string decode(const weir_tokenizer *tokenizer, const Ids &ids, bool 
     return text;
 }
 
-/* ---- GGUF ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- GGUF ------------------------------------------------------------------------------------ */
 
 /* Writes the keys of a GGUF file without tensors. */
 class GgufWriter {

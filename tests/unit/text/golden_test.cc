@@ -1,4 +1,5 @@
-/* Every tokenizer record of tests/golden/text: ids, decoded text, pieces, streams, plain text, prompts. */
+/* Every tokenizer record of tests/golden/text: ids, decoded text, pieces, streams, plain text,
+ * prompts. */
 #include "tests/golden/text_golden.h"
 
 #include <gtest/gtest.h>

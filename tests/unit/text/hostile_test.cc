@@ -277,7 +277,8 @@ TEST(HostileFiles, APatternOfGroupsThatFillsTheHeapIsStopped)
     weir_ids_free(&lengths);
 }
 
-/* Tried at every place, the published pattern is quadratic in a run of spaces: 5e11 steps here, past the limit on steps. */
+/* Tried at every place, the published pattern is quadratic in a run of spaces: 5e11 steps here,
+ * past the limit on steps. */
 TEST(HostileFiles, ALongRunOfSpacesBeforeAWordIsLinear)
 {
     const auto root = make_json({});
@@ -292,7 +293,7 @@ TEST(HostileFiles, ALongRunOfSpacesBeforeAWordIsLinear)
     weir_ids_free(&lengths);
 }
 
-/* ---- GGUF ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- GGUF ------------------------------------------------------------------------------------ */
 
 struct Parts {
     std::string              model = "gpt2", pre = "gpt-2";

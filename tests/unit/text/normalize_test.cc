@@ -1,4 +1,5 @@
-/* NFC against utf8proc's own (which is right but slow on long runs of marks), and the repair of ill-formed text with its spans. */
+/* NFC against utf8proc's own (which is right but slow on long runs of marks), and the repair of
+ * ill-formed text with its spans. */
 #include "engine/text/normalize.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-/* Encoding and decoding beyond the goldens: cost, ill-formed text, plain spans, both file formats, what files beside it add. */
+/* Encoding and decoding beyond the goldens: cost, ill-formed text, plain spans, both file formats,
+ * what files beside it add. */
 #include <cstring>
 #include <fstream>
 #include <set>

@@ -1,5 +1,6 @@
-// One OpenMP runtime in the process: libdnnl asks for libgomp, libomp must answer for both. Two pools would halve the speed of mixed
-// steps, and a half-bound process numbers its threads wrongly without a warning.
+// One OpenMP runtime in the process: libdnnl asks for libgomp, libomp must answer for both. Two
+// pools would halve the speed of mixed steps, and a half-bound process numbers its threads wrongly
+// without a warning.
 #include <dlfcn.h>
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
