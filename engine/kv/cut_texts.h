@@ -6,12 +6,13 @@
  * is an entry of a list: tokens, rows (parcel.h), recurrent state, state of the policy, and the
  * turns that it was computed in. It is found by its tokens, salt, policy with options, budget and
  * protected rows; it is taken whole, as often as wanted: pages are shared. A text that a policy has
- * watched and not cut yet is kept too if the policy has to see all of it. order    entries go with
- * the texts of the tree, the least recently used one first memory   one block for all entries,
- * taken at opening; an entry takes what its text needs. A text that does not fit pushes out older
- * ones, one that never can is not kept turns    of the texts that begin an entry's text the longest
- * one stays: the last turn can be asked for again, and a conversation has two entries Engine thread
- * only; allocates nothing after opening. */
+ * watched and not cut yet is kept too if the policy has to see all of it.
+ *   order    entries go with the texts of the tree, the least recently used one first
+ *   memory   one block for all entries, taken at opening; an entry takes what its text needs. A
+ *            text that does not fit pushes out older ones, one that never can is not kept
+ *   turns    of the texts that begin an entry's text the longest one stays: the last turn can be
+ *            asked for again, and a conversation has two entries
+ * Engine thread only; allocates nothing after opening. */
 #pragma once
 #include "engine/kv/prefix.h"
 

@@ -10,14 +10,16 @@
  *
  * Invariants
  *   1 A node holds one reference to each of its pages; rows that it names are never written again
- * (store.h 2 and 3). 2 What no sequence uses, nor anything below it, can be dropped from the leaves
- * up. A sequence whose own whole pages hold what a node holds gives them up for the node's when it
- * is kept, lest it hold the node up by what is below it without using it. 3 A snapshot slot is
- * free, lent to a caller, or part of one node. One that is pinned stays part of its node; so does
- * the node, whose pages the caller holds. 4 A name stands for the first tokens of one text, and
- * goes with the node that holds the last of them. What is taken over has the bits that computing it
- * again would have: rows and states do not depend on how a text was cut into steps. Engine thread
- * only; allocates nothing after opening. */
+ *     (store.h 2 and 3).
+ *   2 What no sequence uses, nor anything below it, can be dropped from the leaves up. A sequence
+ *     whose own whole pages hold what a node holds gives them up for the node's when it is kept,
+ *     lest it hold the node up by what is below it without using it.
+ *   3 A snapshot slot is free, lent to a caller, or part of one node. One that is pinned stays part
+ *     of its node; so does the node, whose pages the caller holds.
+ *   4 A name stands for the first tokens of one text, and goes with the node that holds the last of
+ *     them.
+ * What is taken over has the bits that computing it again would have: rows and states do not depend
+ * on how a text was cut into steps. Engine thread only; allocates nothing after opening. */
 #pragma once
 #include "engine/kv/sequence.h"
 

@@ -4,16 +4,16 @@
  * however it ends.
  *
  *   part 0 [n_blocks, part_bytes[0]], part 1 [n_blocks, part_bytes[1]], ...   a block is 64 tokens,
- * a part one layer of all KV heads in memory for blocks [0, n_host_blocks), in the file for the
- * others. So the blocks of a text that follow each other are one run in each part, as attention
- * reads them. A block that is given back is used again: the file never grows past its blocks, and
- * is cut to nothing when the last one goes. What went to memory stays there, and what went to the
- * file: attention reads both in every step, so neither is the better place for older blocks. Where
- * the file system takes O_DIRECT no page cache is used; elsewhere what was written or read is
- * dropped from it. Buffers, part sizes and offsets are multiples of 4096. With a device, bytes that
- * come from or go to it may be anywhere; from and to the file they take a way over a buffer here.
- * take and give: engine thread. write and read: any thread, of different blocks or after each
- * other. */
+ *   a part one layer of all KV heads
+ * in memory for blocks [0, n_host_blocks), in the file for the others. So the blocks of a text that
+ * follow each other are one run in each part, as attention reads them. A block that is given back
+ * is used again: the file never grows past its blocks, and is cut to nothing when the last one
+ * goes. What went to memory stays there, and what went to the file: attention reads both in every
+ * step, so neither is the better place for older blocks. Where the file system takes O_DIRECT no
+ * page cache is used; elsewhere what was written or read is dropped from it. Buffers, part sizes
+ * and offsets are multiples of 4096. With a device, bytes that come from or go to it may be
+ * anywhere; from and to the file they take a way over a buffer here. take and give: engine thread.
+ * write and read: any thread, of different blocks or after each other. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

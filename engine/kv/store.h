@@ -2,39 +2,49 @@
  * head), reference counts, copy on write.
  *
  *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h).
- * Layers may differ in their formats: pages of equal size are one kind, and each kind has its part
- * of the pool, for as many tokens as the others. table  pages [layers, KV heads, capacity] of one
- * sequence, and the open rows of its last page where a format needs them block  the pages of the
- * same 64 tokens in all layers and heads slot   where a head's row lies: page slot / 64, row slot
- * % 64. As long as a table is whole, slots are positions and all heads hold the same rows. Once
- * rows were evicted it is cut (is_cut, evict.h): each head has rows of its own, moved together, and
- * pages for them only. sinks  the first blocks of every text may have formats of their own
- * (spec.sinks). Their pages are a kind beside the others, and are counted apart: there can be room
- * for one sort and none for the other. They stay in memory as long as they are held. tiers  with a
- * tier below (weir_kv_cold_pages > 0) a block is in memory, that is near the kernels, or cold: on
- * disk, and below a device on the host first (spill.h). Its pages keep their addresses, so nobody
- * who holds them notices; whoever touches their bytes sees to it first (residency.h). Pages are
- * then rounded to 4096 bytes. Invariants 1 A page is free, or held by refs >= 1 tables and other
- * holders; the pool never grows: the byte budget is the number of pages. 2 Rows [0,
- * weir_kv_rows_at) of a head are visible and never rewritten while shared; rows past them are
- * scratch of the running step. 3 A table that will write into a page holds it alone:
- * weir_kv_reserve copies a shared last page first, weir_kv_evict all that rows move into. After an
- * eviction pages of one block are not shared alike: each head is looked at. 4 A page handed out is
- * zero, or a copy: kernels may multiply unwritten rows by a zero probability. Open rows that were
- * not written are those of an earlier page, or zero: finite, which is as good. 5 Open rows are one
- * table's own. Where a format has them, pages that others hold are whole: a closed page is never
- * opened again, but by weir_kv_evict, which codes a table's own pages again. So a text in such a
- * format is kept and continued at multiples of 64 tokens only (weir_kv_is_paged). 6 At most n_pages
- * less the cold ones are in memory, n_sink_pages of them sinks, and of each kind its part: it is
- * asked for before a page is handed out or brought back. A free page and a cold one have none. A
- * cold block has its place below as long as one of its pages is held. 7 The pages of a block move
- * together, so the first one tells for all: of a whole table, of the prefix tree. What a running
- * step writes to is in memory. 8 A cut table's pages are in memory and stay there
- * (weir_kv_may_leave), other holders' of the same pages too, so blocks that move are whole ones.
- * Entries past a head's pages are NULL. A cut table is truncated to nothing only, and what shares
- * its pages is a fork: no text is found by them. 9 With a device pages and open rows are its own
- * (offload/ledger.h): kernels and copies reach them, nobody else. With a tier below it pages are
- *     addresses of its space (offload/device.h), which have memory as long as they are not cold.
+ *          Layers may differ in their formats: pages of equal size are one kind, and each kind has
+ *          its part of the pool, for as many tokens as the others.
+ *   table  pages [layers, KV heads, capacity] of one sequence, and the open rows of its last page
+ *          where a format needs them
+ *   block  the pages of the same 64 tokens in all layers and heads
+ *   slot   where a head's row lies: page slot / 64, row slot % 64. As long as a table is whole,
+ *          slots are positions and all heads hold the same rows. Once rows were evicted it is cut
+ *          (is_cut, evict.h): each head has rows of its own, moved together, and pages for them
+ *          only.
+ *   sinks  the first blocks of every text may have formats of their own (spec.sinks). Their pages
+ *          are a kind beside the others, and are counted apart: there can be room for one sort and
+ *          none for the other. They stay in memory as long as they are held.
+ *   tiers  with a tier below (weir_kv_cold_pages > 0) a block is in memory, that is near the
+ *          kernels, or cold: on disk, and below a device on the host first (spill.h). Its pages
+ *          keep their addresses, so nobody who holds them notices; whoever touches their bytes sees
+ *          to it first (residency.h). Pages are then rounded to 4096 bytes.
+ * Invariants
+ *   1 A page is free, or held by refs >= 1 tables and other holders; the pool never grows: the byte
+ *     budget is the number of pages.
+ *   2 Rows [0, weir_kv_rows_at) of a head are visible and never rewritten while shared; rows past
+ *     them are scratch of the running step.
+ *   3 A table that will write into a page holds it alone: weir_kv_reserve copies a shared last page
+ *     first, weir_kv_evict all that rows move into. After an eviction pages of one block are not
+ *     shared alike: each head is looked at.
+ *   4 A page handed out is zero, or a copy: kernels may multiply unwritten rows by a zero
+ *     probability. Open rows that were not written are those of an earlier page, or zero: finite,
+ *     which is as good.
+ *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a
+ *     closed page is never opened again, but by weir_kv_evict, which codes a table's own pages
+ *     again. So a text in such a format is kept and continued at multiples of 64 tokens only
+ *     (weir_kv_is_paged).
+ *   6 At most n_pages less the cold ones are in memory, n_sink_pages of them sinks, and of each
+ *     kind its part: it is asked for before a page is handed out or brought back. A free page and a
+ *     cold one have none. A cold block has its place below as long as one of its pages is held.
+ *   7 The pages of a block move together, so the first one tells for all: of a whole table, of the
+ *     prefix tree. What a running step writes to is in memory.
+ *   8 A cut table's pages are in memory and stay there (weir_kv_may_leave), other holders' of the
+ *     same pages too, so blocks that move are whole ones. Entries past a head's pages are NULL. A
+ *     cut table is truncated to nothing only, and what shares its pages is a fork: no text is found
+ *     by them.
+ *   9 With a device pages and open rows are its own (offload/ledger.h): kernels and copies reach
+ *     them, nobody else. With a tier below it pages are addresses of its space (offload/device.h),
+ *     which have memory as long as they are not cold.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>

@@ -3,8 +3,9 @@
  *
  *   QUEUED -> RUNNING -> FINISHED            a job; each of its choices is one sequence in one slot
  *   choice: PREFILL -> DECODE -> ENDED       a preempted choice goes back to PREFILL with its
- * answer as part of the prompt Lock: the service's mutex guards queue, counters, and the fields of
- * a job marked (lock). The rest is the engine thread's. */
+ *           answer as part of the prompt
+ * Lock: the service's mutex guards queue, counters, and the fields of a job marked (lock). The rest
+ * is the engine thread's. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>

@@ -3,9 +3,9 @@
  *
  * The engine thread looks for one after a step, when the pages that are free or cost nothing to
  * free get few, and holds its pages and states; a thread writes them, in copies that it makes under
- * a lock. When pages are needed first, the engine thread takes them away under that lock: it waits
- * for a copy of one page, never for the disk, and the text is dropped as if nobody had begun to
- * save it. */
+ * a lock. When pages are needed first, the engine thread takes them away under that
+ * lock: it waits for a copy of one page, never for the disk, and the text is dropped as if nobody
+ *       had begun to save it. */
 #pragma once
 #include "engine/kv/store.h"
 #include "engine/schedule/service.h"

@@ -9,8 +9,9 @@
  * slices one after the other. Both call one function for a slice.
  *
  * Activations are rounded once per call, by kernels of their own (matmul_prepare.cu), into scratch
- * and into the order of the tensor cores' registers: tiles of 8 rows, the last one padded with
- * zeros; as a warp reads 512 consecutive bytes of a tile at a time, no shared memory is needed. */
+ * and into the order of the tensor cores'
+ * registers: tiles of 8 rows, the last one padded with zeros; as a warp reads 512 consecutive bytes
+ *            of a tile at a time, no shared memory is needed. */
 #pragma once
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/cuda.h"

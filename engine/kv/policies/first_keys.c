@@ -2,13 +2,14 @@
  * are held have the positions 0 .. n - 1, and the query the next one, however long the text is.
  *
  *   key of row j of those that always stay = key at position j, turned by e positions        e:
- * rows of the head that are gone Attention depends on distances alone, and all distances are then
- * those of the published form, where the window's keys and the query are moved back instead. That
- * would turn every row at every eviction; here a handful is, from the keys as they were: no drift,
- * whatever format they are coded in. State: those keys, as the pages gave them before the first row
- * went, so that a text computed again or continued from kept pages has the same. Heads count their
- * own rows. For methods that leave gaps in several places (H2O as published) all rows behind a gap
- * would have to be turned: not built. */
+ *   rows of the head that are gone
+ * Attention depends on distances alone, and all distances are then those of the published form,
+ * where the window's keys and the query are moved back instead. That would turn every row at every
+ * eviction; here a handful is, from the keys as they were: no drift, whatever format they are coded
+ * in. State: those keys, as the pages gave them before the first row went, so that a text computed
+ * again or continued from kept pages has the same. Heads count their own rows. For methods that
+ * leave gaps in several places (H2O as published) all rows behind a gap would have to be turned:
+ * not built. */
 #include <inttypes.h>
 #include <string.h>
 
