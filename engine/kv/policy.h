@@ -130,7 +130,7 @@ typedef struct weir_policy_observation {
     const int64_t *n_rows; /* [n_kv_heads], the new ones included */
     const float   *mass, *below, *last; /* [n_heads, stride], the first n_rows of the head's KV head
                                            count; with one query `mass` is   enough for all three */
-    int64_t             stride;
+    int64_t        stride;
     weir_policy_queries queries; /* rotated; n >= min(n_queries, weir_policy_window) */
     weir_policy_queries plain; /* before rotation; n == n_queries */
 } weir_policy_observation;

@@ -15,9 +15,9 @@
  *          are a kind beside the others, and are counted apart: there can be room for one sort and
  *          none for the other. They stay in memory as long as they are held.
  *   tiers  with a tier below (weir_kv_cold_pages > 0) a block is in memory, that is near the
- *          kernels, or cold: on disk, and below a device on the host first (spill.h). Its pages
- *          keep their addresses, so nobody who holds them notices; whoever touches their bytes sees
- *          to it first (residency.h). Pages are then rounded to 4096 bytes.
+ *          kernels, or cold: on disk, and below a device on the host first (lower_tier.h). Its
+ *          pages keep their addresses, so nobody who holds them notices; whoever touches their
+ *          bytes sees to it first (residency.h). Pages are then rounded to 4096 bytes.
  * Invariants
  *   1 A page is free, or held by refs >= 1 tables and other holders; the pool never grows: the byte
  *     budget is the number of pages.
@@ -86,17 +86,17 @@ static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
 typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
-    void **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
-    void **open; /* [n_layers, n_kv_heads] open rows of page rows / 64 of the head, NULL where the
+    void   **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
+    void   **open; /* [n_layers, n_kv_heads] open rows of page rows / 64 of the head, NULL where the
                     layer has none; NULL: no layer has */
     void    *open_memory; /* owned, on the ledger */
     int32_t *head_rows; /* [n_heads] visible rows of each; NULL where nothing is evicted: all have
                            n_rows */
-    int64_t n_heads; /* n_layers * n_kv_heads */
-    int64_t capacity; /* pages per head */
-    int64_t n_pages; /* of the longest head, held now */
-    int64_t n_rows; /* of the longest head; of the text if there are no heads */
-    bool    is_cut; /* rows were evicted */
+    int64_t  n_heads; /* n_layers * n_kv_heads */
+    int64_t  capacity; /* pages per head */
+    int64_t  n_pages; /* of the longest head, held now */
+    int64_t  n_rows; /* of the longest head; of the text if there are no heads */
+    bool     is_pruned; /* rows were evicted */
 } weir_kv_table;
 
 /* Visible rows of a (layer, KV head): slots 0 .. that - 1. */
@@ -113,12 +113,12 @@ size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer,
 size_t weir_kv_block_bytes(const weir_kv_spec *spec);
 size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec);
 /* The same with what rounding adds: what they take of a tier. */
-size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer);
-size_t weir_kv_block_room(const weir_kv_spec *spec);
-size_t weir_kv_sink_page_room(const weir_kv_spec *spec);
-size_t weir_kv_sink_block_room(const weir_kv_spec *spec);
+size_t weir_kv_page_stride(const weir_kv_spec *spec, int64_t layer);
+size_t weir_kv_block_stride(const weir_kv_spec *spec);
+size_t weir_kv_sink_page_stride(const weir_kv_spec *spec);
+size_t weir_kv_sink_block_stride(const weir_kv_spec *spec);
 /* The first n_blocks of a text. */
-size_t weir_kv_text_room(const weir_kv_spec *spec, int64_t n_blocks);
+size_t weir_kv_blocks_bytes(const weir_kv_spec *spec, int64_t n_blocks);
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec); /* in memory */
 /* Pages that `rows` rows of one sequence take, over all layers and heads. */
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows);
@@ -140,8 +140,8 @@ bool weir_kv_is_paged(const weir_kv_spec *spec);
 
 /* What the account page_tables holds: for one page of the pool, for the tiers below in all, and for
  * the table of one sequence of `rows` rows. */
-size_t weir_kv_book_bytes(void);
-size_t weir_kv_cold_book_bytes(const weir_kv_spec *spec);
+size_t weir_kv_page_metadata_bytes(void);
+size_t weir_kv_lower_tier_metadata_bytes(const weir_kv_spec *spec);
 /* What the host's account kv holds below a device: blocks, and a buffer for those on their way
  * between the device and the disk. */
 size_t weir_kv_host_bytes(const weir_kv_spec *spec);
@@ -158,7 +158,7 @@ const char *weir_kv_store_budget(
     const weir_kv_store *store); /* of its pages: "memory.host", or "memory.device" */
 int64_t       weir_kv_store_free_pages(const weir_kv_store *store);
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store);
-bool          weir_kv_store_has_cut(const weir_kv_store *store); /* a cut table is open */
+bool          weir_kv_store_has_pruned(const weir_kv_store *store); /* a cut table is open */
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store,
@@ -188,7 +188,8 @@ void    weir_kv_page_drop(weir_kv_store *store, void *page);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
 int32_t weir_kv_page_users(
     const weir_kv_store *store,
-    const void *page); /* refs without those of parcels, which are given up when asked (parcel.h) */
+    const void *
+        page); /* refs without those of parcels, which are given up when asked (table_snapshot.h) */
 
 /* dst (empty) shares all visible rows of src; open rows are copied. Of a cut table it is a cut
  * one. */
@@ -196,11 +197,11 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
 
 /* An empty table becomes a cut one: head_rows [n_heads] rows of each head are visible, in pages
  * that were taken for them and are written next. EFULL: it is empty. */
-WEIR_MUST_CHECK weir_status weir_kv_reserve_cut(weir_kv_table *table, weir_kv_store *store,
-                                                const int32_t *head_rows);
+WEIR_MUST_CHECK weir_status weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store,
+                                                   const int32_t *head_rows);
 
 /* What its pages take of memory or disk, those that it shares too. */
-size_t weir_kv_table_room(const weir_kv_table *table, const weir_kv_store *store);
+size_t weir_kv_table_held_bytes(const weir_kv_table *table, const weir_kv_store *store);
 
 #ifdef __cplusplus
 }

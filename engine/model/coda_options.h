@@ -16,7 +16,8 @@ extern "C" {
  * WORD(name, "words", default: its index). The defaults are those of the published layer, but for
  * `candidates`, `band` and `start`: docs/models/coda.md says why. */
 /* clang-format off */
-/* Of differential attention, whatever it attends to. theta and lambda_bias: of parameters that the checkpoint does not have. */
+/* Of differential attention, whatever it attends to. theta and lambda_bias: of parameters that the
+ * checkpoint does not have. */
 #define WEIR_DIFFERENTIAL_OPTIONS(INT, REAL, FLAG, WORD)                                                                                   \
     REAL(theta, -1e3, 1e3, 1.57079632679489662)                                                                                            \
     REAL(lambda_bias, -1e4, 1e4, -6)                                                                                                       \

@@ -181,7 +181,7 @@ typedef struct weir_kv_segment {
     void *const *open_pages;
     int64_t      open_stride;
     int32_t      first_head, n_heads;
-    float *logits; /* [query heads of the range, logits_stride] or NULL: kept by attention, read by
+    float  *logits; /* [query heads of the range, logits_stride] or NULL: kept by attention, read by
                       attention_mass            */
     int64_t logits_stride; /* >= n_past + n_rows */
 } weir_kv_segment;

@@ -67,7 +67,7 @@ void weir_policy_turn_keys(const weir_policy *policy, const weir_policy_state *s
     memcpy(tile->keys, keys + tile->first * dim, (size_t)(tile->n * dim) * sizeof(float));
     for (int64_t i = 0; i < TURNED; i++) distances[i] = distance;
     for (int64_t first = 0; first < tile->n; first += TURNED)
-        weir_rows_turn(tile->keys + first * dim,
-                       tile->n - first < TURNED ? tile->n - first : TURNED, distances,
-                       &policy->shape);
+        weir_rows_rotate(tile->keys + first * dim,
+                         tile->n - first < TURNED ? tile->n - first : TURNED, distances,
+                         &policy->shape);
 }

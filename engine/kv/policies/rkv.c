@@ -60,9 +60,9 @@ typedef struct kinship {
     double            *sums; /* [n] of the columns of C */
     duplicate *behind, *before; /* [n] of each row: its last column above tau among those behind it,
                                    and before it */
-    float  *directions; /* [BLOCK, key_dim] */
-    float  *products; /* [BLOCK, PIECE] */
-    double *all; /* [key_dim] the sum of all directions */
+    float     *directions; /* [BLOCK, key_dim] */
+    float     *products; /* [BLOCK, PIECE] */
+    double    *all; /* [key_dim] the sum of all directions */
 } kinship;
 
 static kinship take_kinship(policy_call *call, const policy_head *at)
