@@ -77,8 +77,10 @@ class Schedule {
         for (const auto &job : jobs_) weir_job_release(job->job);
     }
     int64_t n_tokens() const { return n_tokens_; }
-    int64_t n_cancelled() const { return n_cancelled_; }
-    int64_t n_gaps() const { return n_gaps_; } /* between tokens, that were checked */
+    /* Every event with its step: equal for equal seeds. */
+    const std::string &trace() const { return trace_; }
+    int64_t            n_cancelled() const { return n_cancelled_; }
+    int64_t            n_gaps() const { return n_gaps_; } /* between tokens, that were checked */
 
   private:
     int  pick(int n) { return (int)(random_() % (unsigned)n); }
@@ -121,6 +123,9 @@ class Schedule {
     {
         weir_service_stats_of(service_, &stats_);
         EXPECT_FALSE(job->is_done) << job->name() << ": an event after the last";
+        trace_ += std::to_string(job->number) + ":" + std::to_string(event->type) + ":" +
+                  std::to_string(event->choice) + "@" + std::to_string(stats_.steps) + "-" +
+                  std::to_string(stats_.preemptions) + " ";
         check_rows();
         check_oldest();
         switch (event->type) {
@@ -248,6 +253,7 @@ class Schedule {
     weir_service_stats                         stats_ = {};
     int64_t                                    seen_step_ = 0, seen_rows_ = 0, decoded_step_ = -1;
     int64_t                                    n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0;
+    std::string                                trace_;
     std::mutex                                 lock_;
     std::condition_variable                    ended_;
 };
