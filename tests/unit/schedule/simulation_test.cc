@@ -71,6 +71,8 @@ class Simulation : public support::Service {
         ASSERT_NE(engine_, nullptr);
         Schedule schedule(service_, texts_, seed, N_JOBS);
         schedule.run();
+        for (int i = 0; i < 2000 && stats().running + stats().waiting > 0; i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1)); /* after the last event */
         EXPECT_EQ(pages_used_when_idle(), 0) << "pages leaked";
         EXPECT_EQ(stats().kv_tokens_free, weir_engine_plan_of(engine_)->kv_rows);
         EXPECT_EQ(stats().running + stats().waiting, 0);
