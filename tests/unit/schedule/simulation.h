@@ -80,6 +80,7 @@ class Schedule {
     /* Every event with its step: equal for equal seeds. */
     const std::string &trace() const { return trace_; }
     int64_t            n_cancelled() const { return n_cancelled_; }
+    int64_t            n_victims() const { return n_victims_; } /* that were seen */
     int64_t            n_gaps() const { return n_gaps_; } /* between tokens, that were checked */
 
   private:
@@ -126,8 +127,8 @@ class Schedule {
         trace_ += std::to_string(job->number) + ":" + std::to_string(event->type) + ":" +
                   std::to_string(event->choice) + "@" + std::to_string(stats_.steps) + "-" +
                   std::to_string(stats_.preemptions) + " ";
+        check_victims();
         check_rows();
-        check_oldest();
         switch (event->type) {
         case WEIR_EVENT_ADMITTED: check_turn(job); break;
         case WEIR_EVENT_TOKEN: check_token(job, event); break;
@@ -225,23 +226,31 @@ class Schedule {
         seen_step_ = stats_.steps;
         seen_rows_ = stats_.batch_rows;
     }
-    /* The oldest sequence keeps its rows: others give theirs up for it. */
-    void check_oldest()
+    /* What a step took from sequences, it took from the youngest; the oldest keeps its rows. */
+    void check_victims()
     {
-        const int32_t n = weir_service_sequences_of(service_, sequences_.data());
-        const auto    key = [](const weir_service_sequence &s) {
-            return std::make_pair(s.job, s.choice);
-        };
+        const int32_t          n = weir_service_sequences_of(service_, sequences_.data());
+        std::map<Key, int32_t> now; /* rows by age */
+        for (int32_t i = 0; i < n; i++)
+            now[{ sequences_[(size_t)i].job, sequences_[(size_t)i].choice }] =
+                sequences_[(size_t)i].tokens;
         EXPECT_LE(stats_.kv_pages_used, stats_.kv_pages_total);
-        if (n == 0) return;
-        const auto oldest =
-            *std::min_element(sequences_.begin(), sequences_.begin() + n,
-                              [&key](const auto &a, const auto &b) { return key(a) < key(b); });
-        if (key(oldest) == key(oldest_))
-            EXPECT_GE(oldest.tokens, oldest_.tokens)
-                << "the oldest sequence, of job " << oldest.job << ", lost rows";
-        oldest_ = oldest;
+        for (auto at = now.begin(); at != now.end(); ++at) {
+            const auto before = rows_.find(at->first);
+            if (before == rows_.end() || at->second >= before->second) continue;
+            n_victims_++;
+            EXPECT_NE(at, now.begin())
+                << "the oldest sequence, of job " << at->first.first << ", lost its rows";
+            for (auto younger = std::next(at);
+                 younger != now.end() && stats_.steps == seen_step_ + 1; ++younger)
+                EXPECT_EQ(younger->second, 0)
+                    << "job " << younger->first.first << " has rows, and the older job "
+                    << at->first.first << " lost its own";
+        }
+        rows_ = now;
     }
+
+    using Key = std::pair<int64_t, int32_t>; /* of a sequence: job, choice */
 
     weir_service                              *service_;
     const std::vector<SimulatedText>          &texts_;
@@ -249,13 +258,13 @@ class Schedule {
     int                                        n_, n_done_ = 0; /* n_: yet to be submitted */
     std::vector<std::unique_ptr<SimulatedJob>> jobs_;
     std::vector<weir_service_sequence>         sequences_;
-    weir_service_sequence                      oldest_ = {};
+    std::map<Key, int32_t>                     rows_; /* as they were seen last */
     weir_service_stats                         stats_ = {};
     int64_t                                    seen_step_ = 0, seen_rows_ = 0, decoded_step_ = -1;
-    int64_t                                    n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0;
-    std::string                                trace_;
-    std::mutex                                 lock_;
-    std::condition_variable                    ended_;
+    int64_t                 n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_victims_ = 0;
+    std::string             trace_;
+    std::mutex              lock_;
+    std::condition_variable ended_;
 };
 
 } // namespace support
