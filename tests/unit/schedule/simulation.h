@@ -239,7 +239,7 @@ class Schedule {
             const auto before = rows_.find(at->first);
             if (before == rows_.end() || at->second >= before->second) continue;
             n_victims_++;
-            EXPECT_NE(at, now.begin())
+            EXPECT_TRUE(at != now.begin())
                 << "the oldest sequence, of job " << at->first.first << ", lost its rows";
             for (auto younger = std::next(at);
                  younger != now.end() && stats_.steps == seen_step_ + 1; ++younger)
