@@ -34,7 +34,12 @@ enum Bytes { kSynced, kWritten, kTorn };
 std::string bytes_of(const File &file, Bytes which)
 {
     if (which == kSynced || file.now == file.synced) return file.synced;
-    return which == kWritten ? file.now : file.now.substr(0, file.now.size() / 2);
+    if (which == kWritten) return file.now;
+    size_t same = 0; /* bytes that the sync and the writes after it agree about */
+    while (same < file.now.size() && same < file.synced.size() &&
+           file.now[same] == file.synced[same])
+        same++;
+    return file.now.substr(0, same + (file.now.size() - same) / 2);
 }
 
 std::vector<Files> possible()

@@ -1,7 +1,7 @@
 // What a folder may look like after a loss of power at each call of an operation.
 //
 // A file that was not synced since it was written has its bytes of the last sync, or all that was
-// written, or the first half of the latter. A name that was made, changed or removed since the
+// written, or the first half of what differs. A name that was made, changed or removed since the
 // folder was synced may be as it was: names change in the order of the calls, so any first part of
 // the changes may have reached the disk. This is what ext4 and XFS allow, not more.
 #pragma once
