@@ -20,18 +20,18 @@
 
 #include "tests/fault/events.h"
 
-#if __has_feature(address_sanitizer)
-enum { WITH_ASAN = 1 };
-#define REAL(name) __interceptor_##name
-#else
-enum { WITH_ASAN = 0 };
-#define REAL(name) __libc_##name
-#endif
-void *REAL(malloc)(size_t n);
-void *REAL(calloc)(size_t count, size_t size);
-void *REAL(realloc)(void *block, size_t n);
-void  REAL(free)(void *block);
-void *REAL(memalign)(size_t alignment, size_t n);
+/* AddressSanitizer's where it is linked. This file is not instrumented: the dynamic linker
+ * allocates before there is shadow memory. */
+#define REAL(result, name, parameters)                                                             \
+    result __libc_##name parameters;                                                               \
+    result __interceptor_##name parameters __attribute__((weak))
+REAL(void *, malloc, (size_t n));
+REAL(void *, calloc, (size_t count, size_t size));
+REAL(void *, realloc, (void *block, size_t n));
+REAL(void, free, (void *block));
+REAL(void *, memalign, (size_t alignment, size_t n));
+#define CALL(name, ...)                                                                            \
+    (__interceptor_##name != NULL ? __interceptor_##name(__VA_ARGS__) : __libc_##name(__VA_ARGS__))
 
 enum { MOST_PIECES = 1024, MOST_DESCRIPTORS = 256 };
 
@@ -137,7 +137,7 @@ void fault_start(const fault_plan *plan)
 fault_report fault_stop(void)
 {
     state.is_armed = false;
-    if (WITH_ASAN) state.report.n_blocks = 0;
+    if (__interceptor_malloc != NULL) state.report.n_blocks = 0;
     state.report.n_descriptors = count_descriptors() - state.n_descriptors;
     return state.report;
 }
@@ -156,29 +156,29 @@ weir_payer *fault_payer(void)
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-void *malloc(size_t n) { return refuses_memory("malloc") ? NULL : counted(REAL(malloc)(n)); }
+void *malloc(size_t n) { return refuses_memory("malloc") ? NULL : counted(CALL(malloc, n)); }
 
 void *calloc(size_t count, size_t size)
 {
-    return refuses_memory("calloc") ? NULL : counted(REAL(calloc)(count, size));
+    return refuses_memory("calloc") ? NULL : counted(CALL(calloc, count, size));
 }
 
 void *realloc(void *block, size_t n)
 {
     if (refuses_memory("realloc")) return NULL;
-    void *const moved = REAL(realloc)(block, n);
+    void *const moved = CALL(realloc, block, n);
     return block == NULL ? counted(moved) : moved;
 }
 
 void *aligned_alloc(size_t alignment, size_t n)
 {
-    return refuses_memory("aligned_alloc") ? NULL : counted(REAL(memalign)(alignment, n));
+    return refuses_memory("aligned_alloc") ? NULL : counted(CALL(memalign, alignment, n));
 }
 
 int posix_memalign(void **out, size_t alignment, size_t n)
 {
     void *const block =
-        refuses_memory("posix_memalign") ? NULL : counted(REAL(memalign)(alignment, n));
+        refuses_memory("posix_memalign") ? NULL : counted(CALL(memalign, alignment, n));
     if (block == NULL) return ENOMEM;
     *out = block;
     return 0;
@@ -187,7 +187,7 @@ int posix_memalign(void **out, size_t alignment, size_t n)
 void free(void *block)
 {
     if (state.is_armed && block != NULL) state.report.n_blocks--;
-    REAL(free)(block);
+    CALL(free, block);
 }
 
 void *mmap(void *at, size_t n, int protection, int flags, int fd, off_t offset)

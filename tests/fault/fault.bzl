@@ -7,17 +7,11 @@ def fault_test(name, srcs, deps, **kwargs):
     weir_test(
         name = name,
         srcs = srcs + [
-            "calls.c",
-            "calls.h",
             "drive.cc",
             "drive.h",
-            "events.h",
             "power_loss.cc",
             "power_loss.h",
         ],
-        # Headers of a fortified libc define some of the calls themselves.
-        copts = ["-U_FORTIFY_SOURCE"],
-        linkopts = ["-ldl"],
-        deps = deps,
+        deps = deps + ["//tests/fault:calls"],
         **kwargs
     )
