@@ -15,6 +15,8 @@ struct Operation {
     std::function<void(weir_status)> check = [](weir_status) {};
     // Before each run, without faults.
     std::function<void()> prepare = [] {};
+    // It works on an object that goes on living and may have grown: blocks are not counted.
+    bool keeps_memory = false;
 };
 
 // Each call fails once, then it and all after it; then the operation runs without faults and must
