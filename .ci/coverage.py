@@ -10,15 +10,15 @@ def folders(files):
     """Sums [lines, covered, branches, covered] of each folder of two names."""
     sums = collections.defaultdict(lambda: [0, 0, 0, 0])
     for file in files:
-        name = os.path.relpath(file["filename"]) if os.path.isabs(file["filename"]) else file["filename"]
+        name = os.path.relpath(file["filename"])
         if name.startswith(".."):
             continue
         parts = name.split("/")
         folder = "/".join(parts[: min(2, len(parts) - 1)])
-        lines, branches = file["summary"]["lines"], file["summary"]["branches"]
+        counts = [file["summary"][kind][what] for kind in ("lines", "branches")
+                  for what in ("count", "covered")]
         for key in (folder, "all"):
-            for i, n in enumerate((lines["count"], lines["covered"], branches["count"], branches["covered"])):
-                sums[key][i] += n
+            sums[key] = [a + b for a, b in zip(sums[key], counts)]
     return sums
 
 
@@ -33,7 +33,8 @@ def main():
     sums = folders(files)
     for folder in sorted(sums, key=lambda name: (name == "all", name)):
         n_lines, lines, n_branches, branches = sums[folder]
-        print(f"| {folder} | {n_lines} | {percent(lines, n_lines)} | {n_branches} | {percent(branches, n_branches)} |")
+        print(f"| {folder} | {n_lines} | {percent(lines, n_lines)} |"
+              f" {n_branches} | {percent(branches, n_branches)} |")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 load("//toolchain:weir.bzl", "weir_test")
 
 def fault_test(name, srcs, deps, **kwargs):
-    """A GoogleTest with tests/fault's drivers; calls.c stands in the program, before all libraries."""
+    """A GoogleTest with tests/fault's drivers; calls.c is in the program, before all libraries."""
     weir_test(
         name = name,
         srcs = srcs + [

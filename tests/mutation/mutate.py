@@ -21,7 +21,8 @@ def mutations(path):
 def bazel(copy, options, targets):
     """0: all pass, 3: a test fails, other: it does not build."""
     command = ["bazel", "test", "--config=ci", "--test_output=summary", *options, *targets]
-    return subprocess.run(command, cwd=copy, capture_output=True, timeout=900, check=False).returncode
+    result = subprocess.run(command, cwd=copy, capture_output=True, timeout=900, check=False)
+    return result.returncode
 
 
 def verdict(copy, options, mutation):
@@ -48,7 +49,7 @@ def main():
         wrong = verdict(copy, options, mutation)
         passed, failed = passed + (not wrong), failed + bool(wrong)
         first = mutation[1].split("\n", maxsplit=1)[0]
-        print(f"{'FAILED' if wrong else 'ok'} {mutation[0]}: {first}{': ' + wrong if wrong else ''}", flush=True)
+        print("FAILED" if wrong else "ok", f"{mutation[0]}: {first}", wrong, flush=True)
     print(f"{passed} passed, {failed} failed")
     return failed > 0
 
