@@ -28,7 +28,8 @@ weir_status there_and_back(std::string *out, const char *path, weir_error *error
     weir_buffer again = {};
     WEIR_TRY(weir_json_read_file(&root, path, 1 << 20, error));
     weir_status status = weir_json_write(&again, root, JSON_COMPACT);
-    if (status != WEIR_OK) status = weir_error_set(error, status, "cannot write it");
+    /* Of its own memory jansson does not say that it ran out. */
+    if (status != WEIR_OK) status = weir_error_set(error, WEIR_ENOMEM, "cannot write it");
     if (status == WEIR_OK) out->assign(again.data, again.size);
     char *const at_once = weir_json_text(root, JSON_COMPACT);
     if (at_once == nullptr && status == WEIR_OK)
