@@ -193,7 +193,7 @@ static weir_status open_evictor(weir_engine *engine, weir_error *error)
 static weir_status open_all(weir_engine *engine, const weir_engine_options *options,
                             weir_error *error)
 {
-    weir_kv_spec spec;
+    weir_kv_spec spec = { 0 };
     WEIR_TRY(prepare(engine, options, &spec, error));
     warn_of_unused(engine);
     WEIR_TRY(weir_ledger_reserve(engine->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PROCESS,

@@ -62,7 +62,11 @@ void weir_map_close(weir_map *map)
     *map = (weir_map){ 0 };
 }
 
-bool weir_file_exists(const char *path) { return access(path, F_OK) == 0; }
+bool weir_file_exists(const char *path)
+{
+    return access(path, F_OK) == 0 ||
+           (errno != ENOENT && errno != ENOTDIR && errno != ENAMETOOLONG);
+}
 
 bool weir_file_is_directory(const char *path)
 {

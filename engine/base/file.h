@@ -22,7 +22,9 @@ WEIR_MUST_CHECK weir_status weir_map_open(weir_map *map, const char *path, weir_
 void weir_map_release(const weir_map *map, size_t offset, size_t n);
 void weir_map_close(weir_map *map); /* NULL-safe, idempotent */
 
-bool weir_file_exists(const char *path); /* anything at this path */
+/* Anything at this path. True also where that cannot be told (no permission, a failing disk): who
+ * opens it then is told why. */
+bool weir_file_exists(const char *path);
 bool weir_file_is_directory(const char *path);
 /* Appends a whole regular file of at most `limit` bytes (EFORMAT past it, ENOTFOUND when
  * absent). */

@@ -198,6 +198,7 @@ static size_t size_of_class(unsigned class)
 {
     if (class < N_FINE) return LEAST + (size_t)class * STEP;
     const unsigned rest = class - N_FINE;
+    /* NOLINTNEXTLINE(clang-analyzer-core.BitwiseShift): there are no more than N_CLASSES */
     return ((size_t)FINE << rest / 4) + (((size_t)FINE >> 2) << rest / 4) * (rest % 4 + 1);
 }
 

@@ -40,6 +40,7 @@ static int32_t place_tokens(int32_t window)
 static void summarise(weir_perplexity *out, const scorer *s, size_t n_tokens, size_t n_bytes)
 {
     double nll = 0.0;
+    WEIR_ASSERT(s->n_windows > 0);
     *out = (weir_perplexity){ .n_tokens = (int64_t)n_tokens,
                               .window = s->n,
                               .kv_bytes = s->kv_bytes / s->n_windows,

@@ -27,6 +27,7 @@ void weir_process_begin(int argc, char **argv)
 static char *value_of(char *text, const char *name)
 {
     const size_t n = strlen(name);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): no argument is NULL */
     if (strncmp(text, name, n) != 0) return NULL;
     text += n + strspn(text + n, " \t");
     return *text == '=' ? text + 1 : NULL;

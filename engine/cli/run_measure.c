@@ -91,11 +91,12 @@ static void set_of_tier(json_t *out, const weir_bench_report *report, const char
 
 static json_t *row_json(const weir_bench_row *row, const weir_bench_report *report)
 {
-    json_t *const out = json_pack(
-        "{s:i, s:o, s:I, s:I, s:f, s:f}", "depth", (int)row->depth, "decode_tokens_per_second",
-        rate_json(&row->decode), "bytes_per_decoded_token",
-        (json_int_t)(row->step_bytes + row->kv_bytes), "kv_bytes", (json_int_t)row->kv_bytes,
-        "bandwidth_gb_per_second", row->bandwidth, "bandwidth_share", row->bandwidth_share);
+    json_t *const out =
+        json_pack("{s:i, s:o, s:I, s:I, s:f, s:f}", "depth", (int)row->depth,
+                  "decode_tokens_per_second", rate_json(&row->decode), "bytes_per_decoded_token",
+                  (json_int_t)row->step_bytes + (json_int_t)row->kv_bytes, "kv_bytes",
+                  (json_int_t)row->kv_bytes, "bandwidth_gb_per_second", row->bandwidth,
+                  "bandwidth_share", row->bandwidth_share);
     if (!report->synthetic_kv)
         (void)json_object_set_new(out, "prefill_tokens_per_second", rate_json(&row->prefill));
     if (report->cold_tier == NULL) return out;

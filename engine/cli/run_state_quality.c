@@ -55,6 +55,7 @@ static weir_status measure(table *t, const weir_engine *engine, const weir_argum
     for (int i = 0; status == WEIR_OK && i < WEIR_STATE_FORMS; i++)
         status = weir_eval_state_quality(&t->rows[i], &t->n_scored, engine, task,
                                          (weir_state_form)i, error);
+    task->text = NULL;
     weir_ids_free(&text);
     return status;
 }

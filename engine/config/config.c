@@ -16,10 +16,7 @@ void weir_config_default(weir_config *config)
     memset(config, 0, sizeof *config);
     size_t                n_keys;
     const weir_key *const keys = weir_keys(&n_keys);
-    for (size_t i = 0; i < n_keys; i++) {
-        if (keys[i].type == WEIR_KEY_SECTION || keys[i].type == WEIR_KEY_PINS) continue;
-        WEIR_ASSERT(weir_key_assign_text(&keys[i], NULL, config, keys[i].initial, NULL) == WEIR_OK);
-    }
+    for (size_t i = 0; i < n_keys; i++) weir_key_assign_default(&keys[i], config);
 }
 
 static weir_status unknown_key(const char *path, weir_error *error)

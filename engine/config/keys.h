@@ -48,6 +48,8 @@ WEIR_MUST_CHECK weir_status weir_key_assign_node(const weir_key *key, const char
 WEIR_MUST_CHECK weir_status weir_key_assign_text(const weir_key *key, const char *member,
                                                  weir_config *config, const char *value,
                                                  weir_error *error);
+/* Sets the key's own default. Takes no memory. */
+void weir_key_assign_default(const weir_key *key, weir_config *config);
 /* The value as TOML: 8080, "6GiB", "f16". Not for sections and PINS. */
 WEIR_MUST_CHECK weir_status weir_key_value(const weir_key *key, const weir_config *config,
                                            weir_buffer *out);

@@ -1,5 +1,5 @@
-/* engine/config/toml_shim.cc - toml++ behind engine/config/toml.h. The only C++ of the engine:
- * built without exceptions and RTTI.
+/* engine/config/toml_shim.cc - toml++ behind engine/config/toml.h. The only C++ of the engine.
+ * toml++ reports errors of the text by value; std::bad_alloc is caught where C calls.
  *
  * toml++ limits the nesting of arrays and inline tables, but not the parts of a dotted key: "a.a.a.
  * ..." makes one table per dot, and freeing them recurses. So the text is scanned once before it is
@@ -176,10 +176,8 @@ bool build(weir_toml_node &parent)
     return std::all_of(parent.children.begin(), parent.children.end(), build);
 }
 
-} // namespace
-
-extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t length,
-                                       const char *name, weir_error *error)
+weir_status parse(weir_toml **out, const char *text, size_t length, const char *name,
+                  weir_error *error)
 {
     if (length > WEIR_TOML_BYTES)
         return weir_error_set(error, WEIR_ECONFIG, "%s:1:1: %zu bytes, at most 1 MiB (%d) is read",
@@ -200,15 +198,24 @@ extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t
     }
     const auto source =
         std::make_shared<const weir_toml_text>(weir_toml_text{ std::move(result).table(), name });
-    weir_toml *const document = new (std::nothrow)
-        weir_toml{ { source }, { source.get(), &source->table, nullptr, { 1, 1 }, {} } };
-    if (document == nullptr) return weir_error_set(error, WEIR_ENOMEM, "%s: no memory", name);
-    if (!build(document->root)) {
-        delete document;
+    auto document = std::make_unique<weir_toml>(
+        weir_toml{ { source }, { source.get(), &source->table, nullptr, { 1, 1 }, {} } });
+    if (!build(document->root))
         return weir_error_set(error, WEIR_ECONFIG, "%s:1:1: a key holds the character NUL", name);
-    }
-    *out = document;
+    *out = document.release();
     return WEIR_OK;
+}
+
+} // namespace
+
+extern "C" weir_status weir_toml_parse(weir_toml **out, const char *text, size_t length,
+                                       const char *name, weir_error *error)
+{
+    try {
+        return parse(out, text, length, name, error);
+    } catch (const std::bad_alloc &) {
+        return weir_error_set(error, WEIR_ENOMEM, "%s: no memory to read it", name);
+    }
 }
 
 namespace {
@@ -244,13 +251,15 @@ weir_toml_node joined(const weir_toml_node &base, const weir_toml_node &own, int
 extern "C" weir_status weir_toml_join(weir_toml **out, const weir_toml *base, const weir_toml *own,
                                       weir_error *error)
 {
-    weir_toml *const document =
-        new (std::nothrow) weir_toml{ own->texts, joined(base->root, own->root, 2) };
-    if (document == nullptr)
+    try {
+        auto document =
+            std::make_unique<weir_toml>(weir_toml{ own->texts, joined(base->root, own->root, 2) });
+        document->texts.insert(document->texts.end(), base->texts.begin(), base->texts.end());
+        *out = document.release();
+        return WEIR_OK;
+    } catch (const std::bad_alloc &) {
         return weir_error_set(error, WEIR_ENOMEM, "%s: no memory", own->root.text->name.c_str());
-    document->texts.insert(document->texts.end(), base->texts.begin(), base->texts.end());
-    *out = document;
-    return WEIR_OK;
+    }
 }
 
 extern "C" void                  weir_toml_close(weir_toml *document) { delete document; }

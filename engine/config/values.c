@@ -374,16 +374,41 @@ weir_status weir_key_assign_text(const weir_key *key, const char *member, weir_c
         return set_text(key, member, config, value, strlen(value), error);
 
     WEIR_TRY(check_characters(key->path, value, strlen(value), WEIR_CONFIG_TEXT, error));
-    char       document[WEIR_CONFIG_TEXT + 8];
-    const int  n = snprintf(document, sizeof document, "v = %s", value);
-    weir_toml *toml = NULL;
-    if (weir_toml_parse(&toml, document, (size_t)n, "value", NULL) != WEIR_OK)
+    char        document[WEIR_CONFIG_TEXT + 8];
+    const int   n = snprintf(document, sizeof document, "v = %s", value);
+    weir_toml  *toml = NULL;
+    weir_status status = weir_toml_parse(&toml, document, (size_t)n, "value", NULL);
+    if (status == WEIR_ENOMEM)
+        return weir_error_set(error, status, "%s: no memory to read its value", key->path);
+    if (status != WEIR_OK)
         return weir_error_set(error, WEIR_ECONFIG, "%s = %.60s: must be %s", key->path, value,
                               weir_key_type_text(key->type));
-    const weir_status status =
+    status =
         weir_key_assign_node(key, member, config, weir_toml_get(weir_toml_root(toml), "v"), error);
     weir_toml_close(toml);
     return status;
+}
+
+void weir_key_assign_default(const weir_key *key, weir_config *config)
+{
+    weir_status status = WEIR_OK;
+    switch (key->type) {
+    case WEIR_KEY_INT: status = set_int(key, config, strtoll(key->initial, NULL, 10), NULL); break;
+    case WEIR_KEY_FLOAT: status = set_float(key, config, strtod(key->initial, NULL), NULL); break;
+    case WEIR_KEY_BOOL: *(bool *)field_of(key, config) = strcmp(key->initial, "true") == 0; break;
+    case WEIR_KEY_SIZE:
+    case WEIR_KEY_DURATION:
+    case WEIR_KEY_TEXT:
+    case WEIR_KEY_PATH:
+    case WEIR_KEY_SECRET:
+    case WEIR_KEY_CHOICE:
+    case WEIR_KEY_PAIR:
+        status = set_text(key, NULL, config, key->initial, strlen(key->initial), NULL);
+        break;
+    case WEIR_KEY_PINS:
+    case WEIR_KEY_SECTION: break;
+    }
+    WEIR_ASSERT(status == WEIR_OK);
 }
 
 weir_status weir_key_value(const weir_key *key, const weir_config *config, weir_buffer *out)

@@ -98,6 +98,7 @@ static weir_status put_lines(weir_buffer *out, needles *all, uint32_t n_lines, w
         const char *text = weir_eval_noise;
         char        distractor[SENTENCE], key[NAME], value[NAME];
         for (uint32_t i = 0; i < all->count; i++)
+            /* NOLINTNEXTLINE(clang-analyzer-core.*): the sample fills `count` of them */
             if (at[i] == line) text = all->sentences[i];
         if (text == weir_eval_noise && all->variant->haystack == NEEDLES) {
             draw_other(key, all->variant->key, all->keys, all->variant->n_keys, r);

@@ -131,7 +131,7 @@ typedef struct sink {
 static int add(const char *bytes, size_t n, void *to)
 {
     sink *const out = to;
-    out->status = weir_buffer_add(out->buffer, bytes, n);
+    if (out->status == WEIR_OK) out->status = weir_buffer_add(out->buffer, bytes, n);
     return out->status == WEIR_OK ? 0 : -1;
 }
 
@@ -140,7 +140,8 @@ weir_status weir_json_write(weir_buffer *out, const json_t *value, size_t flags)
     const size_t before = out->size;
     sink         to = { .buffer = out };
     (void)weir_json_ran_out();
-    if (json_dump_callback(value, add, &to, flags) == 0) return WEIR_OK;
+    /* jansson goes on after some failures, and then says that all is well. */
+    if (json_dump_callback(value, add, &to, flags) == 0 && to.status == WEIR_OK) return WEIR_OK;
     out->size = before;
     if (out->data != NULL) out->data[before] = '\0';
     return weir_json_ran_out() || to.status != WEIR_OK ? WEIR_ENOMEM : WEIR_EINVAL;

@@ -264,7 +264,7 @@ static weir_status find_gguf(char **out, const char *folder, weir_error *error)
                               strerror(errno));
     weir_status          status = WEIR_OK;
     const struct dirent *entry;
-    while (status == WEIR_OK && (entry = readdir(stream)) != NULL) {
+    while (status == WEIR_OK && (errno = 0, entry = readdir(stream)) != NULL) {
         unsigned number, count;
         if (!ends_with(entry->d_name, ".gguf") ||
             (split_name(entry->d_name, &number, &count) && number != 1))
@@ -278,6 +278,9 @@ static weir_status find_gguf(char **out, const char *folder, weir_error *error)
             if (*out == NULL) status = weir_directory_no_memory(error, folder);
         }
     }
+    if (status == WEIR_OK && errno != 0)
+        status = weir_error_set(error, WEIR_EIO, "%s: cannot list the folder: %s", folder,
+                                strerror(errno));
     (void)closedir(stream);
     return status;
 }

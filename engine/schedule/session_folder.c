@@ -121,11 +121,15 @@ static weir_status add_entry(const weir_sessions *sessions, weir_session_info **
     struct stat       st;
     if (!name_of(info.name, entry) || session_path_of(path, sessions, info.name, NULL) != WEIR_OK)
         return WEIR_OK;
-    if (lstat(path, &st) != 0 || !S_ISREG(st.st_mode)) return WEIR_OK;
-    info.n_bytes = st.st_size;
-    info.created = (int64_t)st.st_mtim.tv_sec;
-    info.changed_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
-    look_into(sessions, &info, path);
+    const bool is_seen = lstat(path, &st) == 0;
+    if (is_seen ? !S_ISREG(st.st_mode) : errno == ENOENT) return WEIR_OK;
+    info.problem = WEIR_EIO;
+    if (is_seen) {
+        info.n_bytes = st.st_size;
+        info.created = (int64_t)st.st_mtim.tv_sec;
+        info.changed_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        look_into(sessions, &info, path);
+    }
     weir_session_info *const longer = weir_memory_resize(*list, (*n + 1) * sizeof info);
     if (longer == NULL) return WEIR_ENOMEM;
     *list = longer;
@@ -143,10 +147,17 @@ weir_status session_folder_list(const weir_sessions *sessions, weir_session_info
     if (folder == NULL)
         return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s",
                               sessions->folder, strerror(errno));
-    for (const struct dirent *entry = readdir(folder); entry != NULL && status == WEIR_OK;
-         entry = readdir(folder))
+    int                  reason = 0; /* that the folder cannot be read to its end */
+    const struct dirent *entry;
+    while (status == WEIR_OK && (errno = 0, entry = readdir(folder)) != NULL)
         status = add_entry(sessions, &list, n, entry->d_name);
+    if (status == WEIR_OK) reason = errno;
     (void)closedir(folder);
+    if (reason != 0) {
+        weir_memory_give(list);
+        return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder (sessions.dir): %s",
+                              sessions->folder, strerror(reason));
+    }
     if (status != WEIR_OK) {
         weir_memory_give(list);
         return weir_error_set(error, status, "no memory for the list of sessions");

@@ -16,6 +16,7 @@
 #include <xxhash.h>
 
 #include "engine/base/clock.h"
+#include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/kv/session_file.h"
 #include "engine/states/states_internal.h"
@@ -56,11 +57,18 @@ static bool parse(char name[WEIR_STATE_NAME + 1], int64_t *serial, bool *tempora
 static weir_status digest_header(uint64_t digest[2], const char *path, weir_error *error)
 {
     unsigned char bytes[WEIR_SESSION_ALIGNMENT];
+    size_t        done = 0;
+    ssize_t       n = -1;
     const int     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    const ssize_t n = fd >= 0 ? pread(fd, bytes, sizeof bytes, 0) : -1;
-    const int     reason = errno;
+    while (fd >= 0 && done < sizeof bytes) {
+        n = pread(fd, bytes + done, sizeof bytes - done, (off_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        done += (size_t)n;
+    }
+    const int reason = errno;
     if (fd >= 0) (void)close(fd);
-    if (n != (ssize_t)sizeof bytes)
+    if (done < sizeof bytes)
         return weir_error_set(error, WEIR_EIO, "%s: cannot read: %s", path,
                               n < 0 ? strerror(reason) : "the file ends early");
     const XXH128_hash_t hash = XXH3_128bits(bytes, sizeof bytes);
@@ -179,7 +187,7 @@ static bool is_there(const weir_states *s, const state_entry *entry)
     if (entry->has_file) return true;
     return state_file_path(path, s->folder, entry->info.name, entry->info.serial, NULL) ==
                WEIR_OK &&
-           access(path, F_OK) == 0;
+           weir_file_exists(path);
 }
 
 static weir_status drop_missing(sweep *w, weir_error *error)
@@ -211,10 +219,18 @@ weir_status state_folder_settle(weir_states *states, bool writes, weir_error *er
         return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder: %s", states->folder,
                               strerror(errno));
     weir_status status = WEIR_OK;
-    for (const struct dirent *entry = readdir(folder); entry != NULL && status == WEIR_OK;
-         entry = readdir(folder))
+    int         reason = 0; /* that the folder cannot be read to its end */
+    while (status == WEIR_OK) {
+        errno = 0;
+        const struct dirent *const entry = readdir(folder);
+        reason = entry == NULL ? errno : 0;
+        if (entry == NULL) break;
         status = look_at(&w, entry->d_name);
+    }
     (void)closedir(folder);
+    if (reason != 0)
+        return weir_error_set(error, WEIR_EIO, "%s: cannot read this folder: %s", states->folder,
+                              strerror(reason));
     if (status != WEIR_OK)
         return weir_error_set(error, status, "%s: no memory to look at its files", states->folder);
     if (w.n_removed > 0)

@@ -1,7 +1,7 @@
 /* engine/states/label.c - what people call a state, and the name that follows from it. */
-#include <jansson.h>
 #include <string.h>
 
+#include "engine/formats/printable.h"
 #include "engine/states/states_internal.h"
 
 /* Bytes of a name that come from the label, so that a number has room behind them. */
@@ -11,9 +11,10 @@ static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 static bool is_utf8(const char *text, size_t n)
 {
-    json_t *const string = json_stringn(text, n);
-    json_decref(string);
-    return string != NULL;
+    size_t step = 1;
+    for (size_t i = 0; i < n && step > 0; i += step)
+        step = weir_utf8_step((const unsigned char *)text + i, n - i);
+    return step > 0;
 }
 
 weir_status weir_state_label(char out[WEIR_STATE_LABEL + 1], const char *label, weir_error *error)

@@ -102,11 +102,19 @@ static weir_status read_metadata(const weir_states *s, const weir_state_info *in
     state_record             record;
     if (entry == NULL) return not_found(s, info->name, error);
     WEIR_TRY(state_log_record(s, entry, memory, &record, error));
-    if (record.n_metadata == 0) return weir_buffer_text(out, "{}");
-    if (state_metadata_check(record.metadata, record.n_metadata, NULL) != WEIR_OK)
+    weir_status status = WEIR_OK;
+    if (record.n_metadata > 0)
+        status = state_metadata_check(record.metadata, record.n_metadata, NULL);
+    if (status != WEIR_OK && status != WEIR_ENOMEM)
         return weir_error_set(error, WEIR_EFORMAT, "%s: the metadata of state %s is no JSON object",
                               s->folder, info->name);
-    return weir_buffer_add(out, record.metadata, record.n_metadata);
+    if (status == WEIR_OK)
+        status = record.n_metadata > 0 ? weir_buffer_add(out, record.metadata, record.n_metadata)
+                                       : weir_buffer_text(out, "{}");
+    return status == WEIR_OK
+               ? WEIR_OK
+               : weir_error_set(error, status, "%s: no memory for the metadata of state %s",
+                                s->folder, info->name);
 }
 
 weir_status weir_states_metadata(weir_states *states, const weir_state_info *info, weir_buffer *out,

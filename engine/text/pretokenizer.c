@@ -32,6 +32,8 @@ static weir_status compile(weir_split *step, const char *pattern, size_t length,
     PCRE2_SIZE offset;
     step->code = pcre2_compile((PCRE2_SPTR)pattern, length, flags, &reason, &offset, context);
     pcre2_compile_context_free(context);
+    if (step->code == NULL && reason == PCRE2_ERROR_HEAP_FAILED)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for a pattern");
     if (step->code == NULL) {
         PCRE2_UCHAR text[256];
         (void)pcre2_get_error_message(reason, text, sizeof text);

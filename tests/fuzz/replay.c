@@ -1,9 +1,11 @@
 /* tests/fuzz/replay.c - main of a fuzz target without libFuzzer: its corpus, then mutations of it
- * that are the same on every run.
+ * that are the same on every run with the same seed.
  *
- * Usage: TARGET MUTATIONS FOLDER. Every input lies in memory of exactly its size, so that a
+ * Usage: TARGET MUTATIONS FOLDER [SEED]. Every input lies in memory of exactly its size, so that a
  * sanitizer sees a read past its end. */
 #include <dirent.h>
+#include <inttypes.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,21 +128,26 @@ static void load(weir_buffer *file, const char *folder, const char *name)
 int main(int argc, char **argv)
 {
     struct dirent **names;
-    const long      mutations = argc == 3 ? strtol(argv[1], NULL, 10) : 0;
-    const int       n = argc == 3 ? scandir(argv[2], &names, visible, alphasort) : 0;
+    const bool      is_usage = argc == 3 || argc == 4;
+    const long      mutations = is_usage ? strtol(argv[1], NULL, 10) : 0;
+    const uint64_t  seed = argc == 4 ? strtoull(argv[3], NULL, 10) : 0;
+    const int       n = is_usage ? scandir(argv[2], &names, visible, alphasort) : 0;
     if (n <= 0) {
-        (void)fprintf(stderr, "usage: %s MUTATIONS FOLDER (with at least one file)\n", argv[0]);
+        (void)fprintf(stderr,
+                      "usage: %s MUTATIONS FOLDER [SEED] (a folder with at least one file)\n",
+                      argv[0]);
         return 2;
     }
     weir_buffer *const files = calloc((size_t)n, sizeof *files);
     if (files == NULL) return 1;
     for (int i = 0; i < n; i++) load(&files[i], argv[2], names[i]->d_name);
     for (int i = 0; i < n; i++) {
-        state = 0x9E3779B97F4A7C15 + (uint64_t)i;
+        state = 0x9E3779B97F4A7C15 + (uint64_t)i + seed * 0xD1342543DE82EF95;
+        if (state == 0) state = 1;
         run(files[i].data, files[i].size);
         mutate(files, (size_t)n, &files[i], mutations);
     }
-    (void)printf("%d inputs, %ld mutations of each\n", n, mutations);
+    (void)printf("%d inputs, %ld mutations of each, seed %" PRIu64 "\n", n, mutations, seed);
     for (int i = 0; i < n; i++) {
         weir_buffer_free(&files[i]);
         free(names[i]);
