@@ -24,7 +24,7 @@
 #include "engine/kv/keeping.h"
 #include "engine/kv/sequence.h"
 #include "engine/schedule/evaluate.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 #include "offload/ledger.h"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <map>
 
 #include "engine/schedule/evaluate.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 #include "tests/golden/golden.h"
 
 namespace golden {

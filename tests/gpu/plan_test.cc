@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/weir.h"
+#include "engine/engine.h"
 #include "offload/device.h"
 #include "offload/gpu_loader.h"
 

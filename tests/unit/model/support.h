@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "engine/schedule/evaluate.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 namespace support {
 

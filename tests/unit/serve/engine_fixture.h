@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "engine/serve/server.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 #include "tests/unit/serve/http.h"
 
 namespace engine_fixture {

@@ -1,4 +1,4 @@
-/* engine/weir.h - the engine: one model loaded under one memory budget, and the parts that a
+/* engine/engine.h - the engine: one model loaded under one memory budget, and the parts that a
  * program stands on.
  *
  * Everything handed out is borrowed and lives until weir_engine_close. A program that generates
