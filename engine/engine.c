@@ -220,8 +220,8 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
     return with_states ? weir_engine_open_states(engine, error) : WEIR_OK;
 }
 
-weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options,
-                             weir_error *error)
+weir_status weir_engine_open_with(weir_engine **out, const weir_engine_options *options,
+                                  weir_error *error)
 {
     weir_engine *const engine = calloc(1, sizeof *engine);
     if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");

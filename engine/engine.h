@@ -100,8 +100,9 @@ WEIR_MUST_CHECK weir_status weir_engine_plan(weir_plan *out, const weir_engine_o
 WEIR_MUST_CHECK weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out);
 
-WEIR_MUST_CHECK weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_open_with(weir_engine              **out,
+                                                  const weir_engine_options *options,
+                                                  weir_error                *error);
 void                        weir_engine_close(weir_engine *engine);
 
 const weir_plan *weir_engine_plan_of(const weir_engine *engine);
