@@ -134,6 +134,7 @@ weir_plan_parts weir_engine_plan_parts(const weir_engine         *engine,
                               .packs = weir_ledger_used(ledger, host, WEIR_ACCOUNT_PACKS),
                               .other = weir_ledger_used(ledger, host, WEIR_ACCOUNT_OTHER),
                               .with_service = options->with_service,
+                              .with_files = options->with_service && options->with_files,
                               .with_server = options->with_server };
 }
 
@@ -216,7 +217,9 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
     if (!options->with_service) return WEIR_OK;
     WEIR_TRY(weir_engine_open_service(engine, error));
     const bool with_states = weir_plan_has_states(&engine->config, options->with_server);
-    WEIR_TRY(weir_engine_open_sessions(engine, &spec, with_states, error));
+    const bool needs_sessions =
+        with_states || weir_plan_has_files(&engine->config, options->with_files);
+    WEIR_TRY(weir_engine_open_sessions(engine, &spec, needs_sessions, error));
     return with_states ? weir_engine_open_states(engine, error) : WEIR_OK;
 }
 

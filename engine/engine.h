@@ -23,6 +23,7 @@ typedef struct weir_engine weir_engine;
 typedef struct weir_engine_options {
     const weir_config *config; /* copied; model.path is a file or folder that exists */
     bool               with_service; /* open slots and start the engine thread */
+    bool               with_files; /* with a service: weir_engine_write_text and _read_text work */
     bool with_server; /* plan for HTTP, too: connections and bodies within the limits of [server] */
     void (*progress)(void *user, size_t done, size_t total); /* bytes of weights; NULL: none */
     void *user;
@@ -119,6 +120,19 @@ const weir_chat_template *
 weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none that can be used */
 const char *weir_engine_chat_problem(
     const weir_engine *engine); /* why it cannot be used; NULL when it can, or is none */
+
+/* saved_text.c: a text of this process in one file at any path, for another. Only with_files.
+ * write: EINVAL for no tokens; ENOTFOUND when nothing of the text is kept (it was dropped, or never
+ * computed); EUNSUPPORTED with kv.reuse = "off". The salt is that of the requests that computed it,
+ * not NULL. read: the text is kept again under the salt, and its tokens are appended to `tokens`.
+ */
+WEIR_MUST_CHECK weir_status weir_engine_write_text(weir_engine *engine, const int32_t *tokens,
+                                                   int32_t n_tokens, const char *salt,
+                                                   const char *path, weir_session_result *result,
+                                                   weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_read_text(weir_engine *engine, weir_ids *tokens,
+                                                  const char *salt, const char *path,
+                                                  weir_session_result *result, weir_error *error);
 
 /* What sessions.autosave asks for at both ends of a service's life. Return how many conversations
  * came back, or are on the disk. */

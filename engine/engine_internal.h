@@ -1,5 +1,6 @@
 /* engine/engine_internal.h - shared by planning and opening. */
 #pragma once
+#include "engine/engine.h"
 #include "engine/kv/calibration.h"
 #include "engine/kv/evict.h"
 #include "engine/kv/formats.h"
@@ -9,7 +10,6 @@
 #include "engine/model/model.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/session_store.h"
-#include "engine/engine.h"
 #include "offload/ledger.h"
 
 /* Fewer rows of KV than this are no plan. */
@@ -39,7 +39,7 @@ typedef struct weir_plan_parts {
     size_t             device_cap; /* with a device */
     const weir_device *device; /* NULL: the host */
     const char        *device_why;
-    bool               with_service, with_server;
+    bool               with_service, with_files, with_server;
 } weir_plan_parts;
 /* plan_print.c: "11.5 MiB", "3.2 KiB", "80 B". */
 enum { WEIR_SIZE_TEXT = 32 };
@@ -79,6 +79,8 @@ WEIR_MUST_CHECK weir_status weir_identity_of(weir_session_identity     *out,
                                              const weir_identity_parts *parts, weir_error *error);
 /* Sessions are on, and there is something that they could save. */
 bool weir_plan_has_sessions(const weir_config *config, bool with_service);
+/* Texts can be written to files, and read back. */
+bool weir_plan_has_files(const weir_config *config, bool with_files);
 /* A server with a database of states. */
 bool weir_plan_has_states(const weir_config *config, bool with_server);
 /* Of the model alone, as in the identity. */
@@ -158,6 +160,6 @@ weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_k
 WEIR_MUST_CHECK weir_status weir_engine_open_service(weir_engine *engine, weir_error *error);
 /* Without sessions.dir they carry states, whose paths are given. */
 WEIR_MUST_CHECK weir_status weir_engine_open_sessions(weir_engine *engine, const weir_kv_spec *spec,
-                                                      bool with_states, weir_error *error);
+                                                      bool needs_one, weir_error *error);
 /* A database that `weir db create` made, or one with vectors and states as they are. */
 WEIR_MUST_CHECK weir_status weir_engine_open_states(weir_engine *engine, weir_error *error);

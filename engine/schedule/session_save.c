@@ -18,6 +18,7 @@ typedef struct wish { /* of one call */
     const weir_session_wish *save;
     weir_prefix_cursor      *cursor;
     uint64_t                *cut_use; /* not NULL: of texts that a policy watched */
+    int32_t                  n_rest; /* last tokens that are not shared */
     weir_prefix_hit          hit;
     weir_status              status;
 } wish;
@@ -70,7 +71,7 @@ static void take_wished(weir_service *service, void *user)
         return;
     if (save->tokens != NULL) {
         memcpy(s->own.sequence.tokens, save->tokens, (size_t)save->n_tokens * sizeof *save->tokens);
-        s->own.sequence.n_tokens = save->n_tokens;
+        s->own.sequence.n_tokens = save->n_tokens - w->n_rest;
         (void)snprintf(s->own.salt, sizeof s->own.salt, "%s",
                        save->salt != NULL ? save->salt : WEIR_PREFIX_NO_SALT);
     }
@@ -173,6 +174,8 @@ static weir_status save_to(weir_sessions *sessions, const weir_session_wish *sav
     else
         WEIR_TRY(session_begin(sessions, error));
     wish w = { .sessions = sessions, .save = save };
+    if (state != NULL && save->tokens != NULL && state->n_rest < save->n_tokens)
+        w.n_rest = state->n_rest;
     weir_saver_pause(
         sessions
             ->saver); /* what it writes takes room that is wanted here; written, it can give way */
