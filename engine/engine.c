@@ -292,11 +292,12 @@ weir_status weir_engine_keep(const weir_engine *engine, weir_keeping **out,
     return weir_keeping_open(out, &wish, engine->ledger, error);
 }
 
-const weir_plan *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
-weir_service    *weir_engine_service(const weir_engine *engine) { return engine->service; }
-weir_states     *weir_engine_states(const weir_engine *engine) { return engine->states; }
-weir_sessions   *weir_engine_carrier(const weir_engine *engine) { return engine->sessions; }
-weir_sessions   *weir_engine_sessions(const weir_engine *engine)
+const weir_config *weir_engine_config(const weir_engine *engine) { return &engine->config; }
+const weir_plan   *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
+weir_service      *weir_engine_service(const weir_engine *engine) { return engine->service; }
+weir_states       *weir_engine_states(const weir_engine *engine) { return engine->states; }
+weir_sessions     *weir_engine_carrier(const weir_engine *engine) { return engine->sessions; }
+weir_sessions     *weir_engine_sessions(const weir_engine *engine)
 {
     return engine->config.sessions.dir[0] != '\0' ? engine->sessions : NULL;
 }

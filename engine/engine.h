@@ -121,6 +121,9 @@ weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none t
 const char *weir_engine_chat_problem(
     const weir_engine *engine); /* why it cannot be used; NULL when it can, or is none */
 
+const weir_config  *weir_engine_config(const weir_engine *engine); /* as it was opened with */
+struct weir_ledger *weir_engine_ledger(const weir_engine *engine); /* any thread */
+
 /* saved_text.c: a text of this process in one file at any path, for another. Only with_files.
  * write: EINVAL for no tokens; ENOTFOUND when nothing of the text is kept (it was dropped, or never
  * computed); EUNSUPPORTED with kv.reuse = "off". The salt is that of the requests that computed it,
@@ -144,7 +147,6 @@ struct weir_keeping;
 struct weir_model    *weir_engine_model(const weir_engine *engine);
 struct weir_runner   *weir_engine_runner(const weir_engine *engine);
 struct weir_kv_store *weir_engine_store(const weir_engine *engine);
-struct weir_ledger   *weir_engine_ledger(const weir_engine *engine);
 struct weir_stream   *weir_engine_stream(const weir_engine *engine);
 /* What policies have to know of the model; NULL: no layer keeps rows of the whole text. */
 const weir_service_policy *weir_engine_policy(const weir_engine *engine);
