@@ -134,7 +134,7 @@ weir_plan_parts weir_engine_plan_parts(const weir_engine         *engine,
                               .packs = weir_ledger_used(ledger, host, WEIR_ACCOUNT_PACKS),
                               .other = weir_ledger_used(ledger, host, WEIR_ACCOUNT_OTHER),
                               .with_service = options->with_service,
-                              .with_files = options->with_service && options->with_files,
+                              .with_files = engine->with_files,
                               .with_server = options->with_server };
 }
 
@@ -157,7 +157,7 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
 {
     warn_of_limit(options->config);
     weir_status status = weir_engine_read(engine, options, spec, error);
-    if (status != WEIR_OK) return weir_plan_read_least(options, status, error);
+    if (status != WEIR_OK) return weir_plan_read_least(options, engine->with_files, status, error);
     const weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
     status = weir_plan_make(&engine->plan, &parts, error);
     if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
@@ -218,22 +218,35 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
     WEIR_TRY(weir_engine_open_service(engine, error));
     const bool with_states = weir_plan_has_states(&engine->config, options->with_server);
     const bool needs_sessions =
-        with_states || weir_plan_has_files(&engine->config, options->with_files);
+        with_states || weir_plan_has_files(&engine->config, engine->with_files);
     WEIR_TRY(weir_engine_open_sessions(engine, &spec, needs_sessions, error));
     return with_states ? weir_engine_open_states(engine, error) : WEIR_OK;
 }
 
-weir_status weir_engine_open_with(weir_engine **out, const weir_engine_options *options,
-                                  weir_error *error)
+static weir_status open_engine(weir_engine **out, const weir_engine_options *options,
+                               bool with_files, weir_error *error)
 {
     weir_engine *const engine = calloc(1, sizeof *engine);
     if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
+    engine->with_files = with_files;
     const weir_status status = open_all(engine, options, error);
     if (status != WEIR_OK)
         weir_engine_close(engine);
     else
         *out = engine;
     return status;
+}
+
+weir_status weir_engine_open_with(weir_engine **out, const weir_engine_options *options,
+                                  weir_error *error)
+{
+    return open_engine(out, options, false, error);
+}
+
+weir_status weir_engine_open_with_files(weir_engine **out, const weir_engine_options *options,
+                                        weir_error *error)
+{
+    return open_engine(out, options, options->with_service, error);
 }
 
 weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error)

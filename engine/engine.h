@@ -23,7 +23,6 @@ typedef struct weir_engine weir_engine;
 typedef struct weir_engine_options {
     const weir_config *config; /* copied; model.path is a file or folder that exists */
     bool               with_service; /* open slots and start the engine thread */
-    bool               with_files; /* with a service: weir_engine_write_text and _read_text work */
     bool with_server; /* plan for HTTP, too: connections and bodies within the limits of [server] */
     void (*progress)(void *user, size_t done, size_t total); /* bytes of weights; NULL: none */
     void *user;
@@ -104,6 +103,10 @@ WEIR_MUST_CHECK weir_status weir_plan_print_json(const weir_plan *plan, weir_buf
 WEIR_MUST_CHECK weir_status weir_engine_open_with(weir_engine              **out,
                                                   const weir_engine_options *options,
                                                   weir_error                *error);
+/* With a service, whose texts weir_engine_write_text and weir_engine_read_text move. */
+WEIR_MUST_CHECK weir_status weir_engine_open_with_files(weir_engine              **out,
+                                                        const weir_engine_options *options,
+                                                        weir_error                *error);
 void                        weir_engine_close(weir_engine *engine);
 
 const weir_plan *weir_engine_plan_of(const weir_engine *engine);
@@ -124,10 +127,11 @@ const char *weir_engine_chat_problem(
 const weir_config  *weir_engine_config(const weir_engine *engine); /* as it was opened with */
 struct weir_ledger *weir_engine_ledger(const weir_engine *engine); /* any thread */
 
-/* saved_text.c: a text of this process in one file at any path, for another. Only with_files.
- * write: EINVAL for no tokens; ENOTFOUND when nothing of the text is kept (it was dropped, or never
- * computed); EUNSUPPORTED with kv.reuse = "off". The salt is that of the requests that computed it,
- * not NULL. read: the text is kept again under the salt, and its tokens are appended to `tokens`.
+/* saved_text.c: a text of this process in one file at any path, for another. Only after
+ * weir_engine_open_with_files. write: EINVAL for no tokens; ENOTFOUND when nothing of the text is
+ * kept (it was dropped, or never computed); EUNSUPPORTED with kv.reuse = "off". The salt is that of
+ * the requests that computed it, not NULL. read: the text is kept again under the salt, and its
+ * tokens are appended to `tokens`.
  */
 WEIR_MUST_CHECK weir_status weir_engine_write_text(weir_engine *engine, const int32_t *tokens,
                                                    int32_t n_tokens, const char *salt,

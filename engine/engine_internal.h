@@ -49,8 +49,8 @@ const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes);
  * `status`. */
 weir_status weir_plan_say_least(weir_engine *engine, const weir_engine_options *options,
                                 const weir_kv_spec *spec, weir_status status, weir_error *error);
-weir_status weir_plan_read_least(const weir_engine_options *options, weir_status status,
-                                 weir_error *error);
+weir_status weir_plan_read_least(const weir_engine_options *options, bool with_files,
+                                 weir_status status, weir_error *error);
 /* plan_print.c: the arithmetic of a refusal, every part but the KV, whose rows are what is missing.
  * EFULL. */
 weir_status
@@ -107,6 +107,7 @@ weir_keeping_options weir_policies_wish(const weir_service_policy *policy, int64
 
 /* ---- the engine itself ----------------------------------------------------------------------- */
 struct weir_engine {
+    bool                   with_files; /* texts are written to any path, and read */
     weir_config            config;
     weir_plan              plan;
     weir_arch_set         *archs;

@@ -156,8 +156,9 @@ void        weir_sequence_free(weir_sequence *sequence); /* what was computed st
 
 /* Makes the sequence hold exactly these tokens (copied; n = 0 empties it) and computes what is not
  * in the cache: the longest beginning that any sequence had is reused, the rest is computed. Waits
- * for it. EINVAL: a token is not in the vocabulary, or there are more than context_length; EFULL:
- * the queue is full; ENOMEM; ECANCELED. The sequence keeps its tokens on failure. */
+ * for it. EINVAL: a token is not in the vocabulary, or there are more than context_length, and the
+ * sequence is as it was. EFULL: the queue is full; ENOMEM; ECANCELED: it holds the tokens, and the
+ * next call computes what is missing. */
 weir_status weir_sequence_sync(weir_sequence *sequence, const int32_t *tokens, size_t n,
                                weir_error *error);
 /* Borrowed until the sequence changes. */

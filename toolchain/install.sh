@@ -23,11 +23,19 @@ while [ $# -gt 0 ]; do
     esac
 done
 [ -n "$prefix" ] || die "--prefix is empty"
-case $libdir in lib | lib64 | lib/*) ;; *) die "--libdir is lib, lib64 or lib/NAME, not \"$libdir\"" ;; esac
+case $libdir in
+    lib | lib64 | lib/*) ;;
+    *) die "--libdir is lib, lib64 or lib/NAME, not \"$libdir\"" ;;
+esac
 [ -f include/weir.h ] || die "run it as: bazel run //:install -- --prefix DIR"
 
 # bazel run starts programs elsewhere; relative paths are the caller's.
-absolute() { case $1 in /*) printf '%s' "$1" ;; *) printf '%s/%s' "${BUILD_WORKING_DIRECTORY:-$PWD}" "$1" ;; esac; }
+absolute() {
+    case $1 in
+        /*) printf '%s' "$1" ;;
+        *) printf '%s/%s' "${BUILD_WORKING_DIRECTORY:-$PWD}" "$1" ;;
+    esac
+}
 prefix=$(absolute "$prefix")
 root=${DESTDIR:+$(absolute "$DESTDIR")}
 to=$root$prefix
@@ -42,7 +50,8 @@ install -m 644 include/weir.h "$to/include/weir.h"
 install -m 755 engine/api/libweir.so "$to/$libdir/libweir.so.$version"
 ln -sfn "libweir.so.$version" "$to/$libdir/$soname"
 ln -sfn "$soname" "$to/$libdir/libweir.so"
-if [ -f offload/libweir_gpu.so ]; then install -m 755 offload/libweir_gpu.so "$to/$libdir/libweir_gpu.so"; fi
+plugin=offload/libweir_gpu.so
+if [ -f "$plugin" ]; then install -m 755 "$plugin" "$to/$libdir/"; fi
 install -m 755 engine/cli/weir engine/cli/serve "$to/bin/"
 install -m 644 configs/*.toml "$to/share/weir/configs/"
 install -m 644 models/weir-demo/* "$to/share/weir/models/weir-demo/"

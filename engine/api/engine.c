@@ -9,12 +9,10 @@
 
 static weir_status open_configured(weir_engine **out, weir_config *config, weir_error *error)
 {
-    const weir_engine_options options = { .config = config,
-                                          .with_service = true,
-                                          .with_files = true };
+    const weir_engine_options options = { .config = config, .with_service = true };
     WEIR_TRY(weir_api_fill_model(config, error));
     (void)weir_log_set_level_name(config->log.level); /* checked when it was set */
-    return weir_engine_open_with(out, &options, error);
+    return weir_engine_open_with_files(out, &options, error);
 }
 
 weir_status weir_engine_open(weir_engine **out, const weir_config *config, weir_error *error)

@@ -7,9 +7,9 @@
 
 #include "engine/api/api_internal.h"
 #include "engine/base/checked.h"
-#include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/formats/json.h"
+#include "engine/text/messages.h"
 
 /* The running thread's memory is charged to the engine between these two. */
 typedef struct charge {
@@ -113,57 +113,11 @@ static weir_status need_chat(const weir_engine *engine, weir_error *error)
                           problem != NULL ? problem : "it has none");
 }
 
-/* Members of the object other than those that have a place of their own go to the template. */
-static json_t *further_variables(json_t *chat)
-{
-    json_t *const variables = json_copy(chat);
-    (void)json_object_del(variables, "messages");
-    (void)json_object_del(variables, "tools");
-    (void)json_object_del(variables, "documents");
-    return variables;
-}
-
-static weir_status render(const weir_engine *engine, weir_chat_output *out, json_t *chat,
-                          weir_error *error)
-{
-    const weir_tokenizer *const tokenizer = weir_engine_tokenizer(engine);
-    const bool                  is_object = json_is_object(chat);
-    const json_t *const         list = is_object ? json_object_get(chat, "messages") : chat;
-    if (!json_is_array(list))
-        return weir_error_set(error, WEIR_EINVAL,
-                              "messages: an array is expected, or an object with \"messages\"");
-    json_t *const         variables = is_object ? further_variables(chat) : NULL;
-    const weir_chat_input input = { .messages = list,
-                                    .tools = is_object ? json_object_get(chat, "tools") : NULL,
-                                    .documents =
-                                        is_object ? json_object_get(chat, "documents") : NULL,
-                                    .variables = variables,
-                                    .bos_token = weir_tokenizer_bos_text(tokenizer),
-                                    .eos_token = weir_tokenizer_eos_text(tokenizer),
-                                    .add_generation_prompt = true,
-                                    .now_unix_seconds = weir_clock_unix_seconds() };
-    weir_status           status = weir_chat_render(weir_engine_chat(engine), out, &input, error);
-    if (status != WEIR_OK)
-        status = weir_error_prefix(error, status, "messages: the model's chat template says");
-    json_decref(variables);
-    return status;
-}
-
-static weir_status encode(const weir_engine *engine, weir_ids *ids, const weir_chat_output *prompt,
-                          weir_error *error)
-{
-    const weir_encode_options options = { .parse_special = true,
-                                          .plain = prompt->user,
-                                          .n_plain = prompt->n_user };
-    return weir_tokenizer_encode(weir_engine_tokenizer(engine), ids, prompt->text.data,
-                                 prompt->text.size, &options, error);
-}
-
-static weir_status give_prompt(const weir_chat_output *prompt, const weir_ids *ids, int32_t **out,
+static weir_status give_prompt(const weir_buffer *prompt, const weir_ids *ids, int32_t **out,
                                size_t *n_out, char **text, weir_error *error)
 {
     void *copy = NULL;
-    if (text != NULL) WEIR_TRY(copy_out(&copy, prompt->text.data, prompt->text.size, error));
+    if (text != NULL) WEIR_TRY(copy_out(&copy, prompt->data, prompt->size, error));
     const weir_status status = out != NULL ? copy_ids(out, n_out, ids, error) : WEIR_OK;
     if (status == WEIR_OK && text != NULL)
         *text = copy;
@@ -199,21 +153,23 @@ static weir_status parse(json_t **out, weir_hold *hold, const char *messages, si
 weir_status weir_render_chat(const weir_engine *engine, const char *messages, size_t length,
                              int32_t **out, size_t *n_out, char **text, weir_error *error)
 {
-    json_t          *chat = NULL;
-    weir_chat_output prompt = { 0 };
-    weir_ids         ids = { 0 };
-    weir_hold        hold = { 0 };
-    charge           c;
+    json_t     *chat = NULL;
+    weir_buffer prompt = { 0 };
+    weir_ids    ids = { 0 };
+    weir_hold   hold = { 0 };
+    charge      c;
     WEIR_TRY(need_chat(engine, error));
     begin_charge(&c, engine);
     weir_status status = parse(&chat, &hold, messages, length, error);
-    if (status == WEIR_OK) status = render(engine, &prompt, chat, error);
-    if (status == WEIR_OK && out != NULL) status = encode(engine, &ids, &prompt, error);
+    if (status == WEIR_OK)
+        status = weir_messages_render(out != NULL ? &ids : NULL, &prompt,
+                                      weir_engine_tokenizer(engine), weir_engine_chat(engine), chat,
+                                      (weir_messages_place){ .is_question = true }, error);
     end_charge(&c);
     if (status == WEIR_OK) status = give_prompt(&prompt, &ids, out, n_out, text, error);
     json_decref(chat);
     weir_hold_give(&hold);
-    weir_chat_output_free(&prompt);
+    weir_buffer_free(&prompt);
     weir_ids_free(&ids);
     return status;
 }

@@ -51,9 +51,22 @@ TEST(Contract, OpeningSaysWhatIsMissing)
     const Engine nowhere({}, "no/model");
     EXPECT_EQ(nowhere.status, WEIR_ENOTFOUND);
     EXPECT_SAYS(nowhere.error, "no/model");
-    const Engine tiny({ { "memory.host", "2MiB" } });
-    EXPECT_EQ(tiny.status, WEIR_EFULL);
-    EXPECT_SAYS(tiny.error, "memory.host");
+}
+
+TEST(Contract, ABudgetThatIsTooSmallNamesTheLeastThatFits)
+{
+    for (const char *const host : { "2MiB", "9MiB" }) {
+        const Engine tiny({ { "memory.host", host } });
+        ASSERT_EQ(tiny.status, WEIR_EFULL) << host;
+        const std::string said = tiny.error.text;
+        const size_t      at = said.rfind("memory.host = "), end = said.find("MiB is the least");
+        ASSERT_NE(end, std::string::npos) << said;
+        const int    least = std::stoi(said.substr(at + 14, end - at - 14));
+        const Engine enough({ { "memory.host", std::to_string(least) + "MiB" } });
+        EXPECT_EQ(enough.status, WEIR_OK) << enough.error.text;
+        const Engine less({ { "memory.host", std::to_string(least - 1) + "MiB" } });
+        EXPECT_EQ(less.status, WEIR_EFULL) << least;
+    }
 }
 
 TEST(Contract, InfoFitsStructsOfEarlierVersions)

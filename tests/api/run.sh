@@ -27,27 +27,44 @@ check() {
 
 # ---- what is installed ---------------------------------------------------------------------------
 prefix=$work/prefix lib=$work/prefix/lib
-(cd "$top" && bazel run //:install -- --prefix "$prefix" &&
-    DESTDIR=$work/root bazel run //:install -- --prefix=/usr --libdir lib/x86_64-linux-gnu) >"$work/log" 2>&1 ||
-    { tail -n 40 "$work/log"; echo "0 passed, 1 failed"; exit 1; }
+install_both() {
+    cd "$top" && bazel run //:install -- --prefix "$prefix" &&
+        DESTDIR=$work/root bazel run //:install -- --prefix=/usr --libdir lib/x86_64-linux-gnu
+}
+if ! (install_both) >"$work/log" 2>&1; then
+    tail -n 40 "$work/log"
+    echo "0 passed, 1 failed"
+    exit 1
+fi
 export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
 
 functions_of_header() { # comments end on their line or begin with an asterisk
     sed 's|/\*.*\*/||; s|/\*.*||' "$1" | grep -v '^ \*' | grep -v '^typedef' |
         grep -o 'weir_[a-z_]*(' | tr -d '(' | sort -u
 }
-exported() { nm -D --defined-only "$1" | awk '$2 != "A" { sub("@@.*", "", $3); print $3 }' | sort -u; }
+exported() {
+    nm -D --defined-only "$1" | awk '$2 != "A" { sub("@@.*", "", $3); print $3 }' | sort -u
+}
 same_symbols() {
     functions_of_header "$prefix/include/weir.h" >"$work/header"
     exported "$lib/libweir.so" >"$work/exported"
     [ -s "$work/header" ] && diff "$work/header" "$work/exported"
 }
-versioned() { ! nm -D --defined-only "$lib/libweir.so" | grep ' [TBDRVW] ' | grep -v '@@WEIR_0$'; }
+versioned() {
+    ! nm -D --defined-only "$lib/libweir.so" | grep ' [TBDRVW] ' | grep -v '@@WEIR_0$'
+}
 soname() {
     readelf -d "$lib/libweir.so" | grep 'SONAME.*\[libweir\.so\.0\]' &&
         [ "$(readlink "$lib/libweir.so")" = libweir.so.0 ] && [ -f "$lib/libweir.so.0" ]
 }
-pc_version() { [ "$(pkg-config --modversion weir)" = "$("$prefix/bin/weir" --version | cut -d' ' -f2)" ]; }
+hardened() {
+    readelf -dW "$lib/libweir.so" | grep -q 'BIND_NOW\|FLAGS.*NOW' &&
+        readelf -lW "$lib/libweir.so" | awk '/GNU_STACK/ { s = $7 } /GNU_RELRO/ { r = 1 }
+            END { exit !(s == "RW" && r) }' && ! readelf -dW "$lib/libweir.so" | grep TEXTREL
+}
+pc_version() {
+    [ "$(pkg-config --modversion weir)" = "$("$prefix/bin/weir" --version | cut -d' ' -f2)" ]
+}
 destdir() {
     root=$work/root/usr
     [ -f "$root/include/weir.h" ] && [ -x "$root/bin/serve" ] && [ ! -e "$root/lib/libweir.so" ] &&
@@ -56,6 +73,7 @@ destdir() {
 check "the library exports the functions of the header" same_symbols
 check "every symbol has the version WEIR_0" versioned
 check "soname and links" soname
+check "no executable stack, relocations are read-only" hardened
 check "weir.pc has the version of the programs" pc_version
 check "DESTDIR goes in front, weir.pc does not name it" destdir
 mkdir "$work/empty"
@@ -93,9 +111,10 @@ asks() {
         printf '\nThe price of the museum is 1212.\n'
         head -c 1200 "$top/models/weir-demo/eval/val_novel.txt"
     } >"$work/text"
+    question="What is the price of the museum?"
     for run in first second; do
-        "$work/document" "$work/text" "$work/state" "What is the price of the museum?" \
-            "What is the price of the museum? Answer with the number only." >"$work/$run" || return 1
+        "$work/document" "$work/text" "$work/state" "$question" \
+            "$question Answer with the number only." >"$work/$run" || return 1
     done
     cat "$work/first" "$work/second"
     grep 'The price of the museum is 1212' "$work/first" &&
@@ -139,7 +158,10 @@ beside() {
         cp "$lib/libweir.so.0" "$package/" &&
         env -u LD_LIBRARY_PATH "$python" -c 'import weir; print(weir.version())'
 }
-absent() { ! env -u LD_LIBRARY_PATH PYTHONPATH="$top/bindings/python" python3 -c 'import weir' 2>"$work/err" && grep 'WEIR_LIBRARY' "$work/err"; }
+absent() {
+    ! env -u LD_LIBRARY_PATH PYTHONPATH="$top/bindings/python" python3 -c 'import weir' \
+        2>"$work/err" && grep WEIR_LIBRARY "$work/err"
+}
 check "the library is found beside the package" beside
 check "without a library the package says how to get one" absent
 

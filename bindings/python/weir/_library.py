@@ -2,8 +2,8 @@
 
 import ctypes
 import os
-from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_double, c_float, c_int,
-                    c_int32, c_int64, c_size_t, c_void_p)
+from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_char, c_char_p, c_double, c_float,
+                    c_int, c_int32, c_int64, c_size_t, c_void_p)
 
 VERSION = "0.1"  # of the library, as far as it promises compatibility
 
