@@ -20,12 +20,8 @@ weir_status weir_engine_write_text(weir_engine *engine, const int32_t *tokens, i
     const weir_session_wish wish = {
         .name = "text", .salt = salt, .tokens = tokens, .n_tokens = n_tokens
     };
-    const weir_state_wish whole = { .n_rest = 1 };
     WEIR_TRY(need_sessions(engine, error));
-    if (n_tokens < 2)
-        return weir_error_set(error, WEIR_EINVAL,
-                              "%d tokens: there is nothing to save of fewer than 2", (int)n_tokens);
-    return weir_sessions_write_state(engine->sessions, &wish, &whole, path, result, error);
+    return weir_sessions_write_text(engine->sessions, &wish, path, result, error);
 }
 
 static weir_status read_tokens(weir_engine *engine, weir_ids *out, weir_session_reader *reader,

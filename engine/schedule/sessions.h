@@ -79,14 +79,18 @@ void weir_sessions_recall(weir_sessions *sessions, const int32_t *tokens, int32_
 typedef struct weir_state_wish {
     int32_t state_bits; /* 8, 4: of keys and values of fixed size; 0: as they are */
     int64_t room; /* bytes that the file may take; 0: any */
-    int32_t n_rest; /* at least so many last tokens of the wish are written as not computed: a
-                       prompt that is read back whole has them to compute */
 } weir_state_wish;
 WEIR_MUST_CHECK weir_status weir_sessions_write_state(weir_sessions           *sessions,
                                                       const weir_session_wish *wish,
                                                       const weir_state_wish   *state,
                                                       const char *path, weir_session_result *result,
                                                       weir_error *error);
+/* The same as it is, with the last token of the wish written as not computed: a prompt of exactly
+ * these tokens has that one to compute, and goes on from the rest. */
+WEIR_MUST_CHECK weir_status weir_sessions_write_text(weir_sessions           *sessions,
+                                                     const weir_session_wish *wish,
+                                                     const char *path, weir_session_result *result,
+                                                     weir_error *error);
 /* salt: under which the text is kept, and not read if it is there; NULL: the file's, which then is
  * no state of a database. */
 WEIR_MUST_CHECK weir_status weir_sessions_read(weir_sessions *sessions, const char *path,

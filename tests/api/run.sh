@@ -36,7 +36,7 @@ if ! (install_both) >"$work/log" 2>&1; then
     echo "0 passed, 1 failed"
     exit 1
 fi
-export PKG_CONFIG_PATH=$lib/pkgconfig LD_LIBRARY_PATH=$lib
+export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
 
 functions_of_header() { # comments end on their line or begin with an asterisk
     sed 's|/\*.*\*/||; s|/\*.*||' "$1" | grep -v '^ \*' | grep -v '^typedef' |
@@ -139,7 +139,7 @@ unittest() {
     fi
 }
 python=python3
-export WEIR_LIBRARY=$lib/libweir.so
+export WEIR_LIBRARY="$lib/libweir.so"
 unittest "$top/bindings/python"
 unset WEIR_LIBRARY
 
