@@ -134,6 +134,7 @@ weir_plan_parts weir_engine_plan_parts(const weir_engine         *engine,
                               .packs = weir_ledger_used(ledger, host, WEIR_ACCOUNT_PACKS),
                               .other = weir_ledger_used(ledger, host, WEIR_ACCOUNT_OTHER),
                               .with_service = options->with_service,
+                              .with_files = engine->with_files,
                               .with_server = options->with_server };
 }
 
@@ -156,7 +157,7 @@ static weir_status prepare(weir_engine *engine, const weir_engine_options *optio
 {
     warn_of_limit(options->config);
     weir_status status = weir_engine_read(engine, options, spec, error);
-    if (status != WEIR_OK) return weir_plan_read_least(options, status, error);
+    if (status != WEIR_OK) return weir_plan_read_least(options, engine->with_files, status, error);
     const weir_plan_parts parts = weir_engine_plan_parts(engine, options, spec);
     status = weir_plan_make(&engine->plan, &parts, error);
     if (status != WEIR_OK) return weir_plan_say_least(engine, options, spec, status, error);
@@ -216,21 +217,36 @@ static weir_status open_all(weir_engine *engine, const weir_engine_options *opti
     if (!options->with_service) return WEIR_OK;
     WEIR_TRY(weir_engine_open_service(engine, error));
     const bool with_states = weir_plan_has_states(&engine->config, options->with_server);
-    WEIR_TRY(weir_engine_open_sessions(engine, &spec, with_states, error));
+    const bool needs_sessions =
+        with_states || weir_plan_has_files(&engine->config, engine->with_files);
+    WEIR_TRY(weir_engine_open_sessions(engine, &spec, needs_sessions, error));
     return with_states ? weir_engine_open_states(engine, error) : WEIR_OK;
 }
 
-weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options,
-                             weir_error *error)
+static weir_status open_engine(weir_engine **out, const weir_engine_options *options,
+                               bool with_files, weir_error *error)
 {
     weir_engine *const engine = calloc(1, sizeof *engine);
     if (engine == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the engine");
+    engine->with_files = with_files;
     const weir_status status = open_all(engine, options, error);
     if (status != WEIR_OK)
         weir_engine_close(engine);
     else
         *out = engine;
     return status;
+}
+
+weir_status weir_engine_open_with(weir_engine **out, const weir_engine_options *options,
+                                  weir_error *error)
+{
+    return open_engine(out, options, false, error);
+}
+
+weir_status weir_engine_open_with_files(weir_engine **out, const weir_engine_options *options,
+                                        weir_error *error)
+{
+    return open_engine(out, options, options->with_service, error);
 }
 
 weir_status weir_engine_plan(weir_plan *out, const weir_engine_options *options, weir_error *error)
@@ -290,11 +306,12 @@ weir_status weir_engine_policy_run_open(const weir_engine *engine, weir_policy_r
     return weir_policy_run_open(out, &wish, engine->ledger, error);
 }
 
-const weir_plan *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
-weir_service    *weir_engine_service(const weir_engine *engine) { return engine->service; }
-weir_states     *weir_engine_states(const weir_engine *engine) { return engine->states; }
-weir_sessions   *weir_engine_state_sessions(const weir_engine *engine) { return engine->sessions; }
-weir_sessions   *weir_engine_sessions(const weir_engine *engine)
+const weir_config *weir_engine_config(const weir_engine *engine) { return &engine->config; }
+const weir_plan   *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
+weir_service      *weir_engine_service(const weir_engine *engine) { return engine->service; }
+weir_states       *weir_engine_states(const weir_engine *engine) { return engine->states; }
+weir_sessions     *weir_engine_carrier(const weir_engine *engine) { return engine->sessions; }
+weir_sessions     *weir_engine_sessions(const weir_engine *engine)
 {
     return engine->config.sessions.dir[0] != '\0' ? engine->sessions : NULL;
 }

@@ -1,5 +1,6 @@
 /* engine/engine_internal.h - shared by planning and opening. */
 #pragma once
+#include "engine/engine.h"
 #include "engine/kv/calibration.h"
 #include "engine/kv/evict.h"
 #include "engine/kv/formats.h"
@@ -9,7 +10,6 @@
 #include "engine/model/model.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/session_store.h"
-#include "engine/weir.h"
 #include "offload/ledger.h"
 
 /* Fewer rows of KV than this are no plan. */
@@ -39,7 +39,7 @@ typedef struct weir_plan_parts {
     size_t             device_cap; /* with a device */
     const weir_device *device; /* NULL: the host */
     const char        *device_why;
-    bool               with_service, with_server;
+    bool               with_service, with_files, with_server;
 } weir_plan_parts;
 /* plan_print.c: "11.5 MiB", "3.2 KiB", "80 B". */
 enum { WEIR_SIZE_TEXT = 32 };
@@ -49,8 +49,8 @@ const char *weir_size_text(char out[WEIR_SIZE_TEXT], size_t bytes);
  * `status`. */
 weir_status weir_plan_say_least(weir_engine *engine, const weir_engine_options *options,
                                 const weir_kv_spec *spec, weir_status status, weir_error *error);
-weir_status weir_plan_read_least(const weir_engine_options *options, weir_status status,
-                                 weir_error *error);
+weir_status weir_plan_read_least(const weir_engine_options *options, bool with_files,
+                                 weir_status status, weir_error *error);
 /* plan_print.c: the arithmetic of a refusal, every part but the KV, whose rows are what is missing.
  * EFULL. */
 weir_status
@@ -79,6 +79,8 @@ WEIR_MUST_CHECK weir_status weir_identity_of(weir_session_identity     *out,
                                              const weir_identity_parts *parts, weir_error *error);
 /* Sessions are on, and there is something that they could save. */
 bool weir_plan_has_sessions(const weir_config *config, bool with_service);
+/* Texts can be written to files, and read back. */
+bool weir_plan_has_files(const weir_config *config, bool with_files);
 /* A server with a database of states. */
 bool weir_plan_has_states(const weir_config *config, bool with_server);
 /* Of the model alone, as in the identity. */
@@ -105,6 +107,7 @@ weir_policy_run_options weir_policies_wish(const weir_service_policy *policy, in
 
 /* ---- the engine itself ----------------------------------------------------------------------- */
 struct weir_engine {
+    bool                   with_files; /* texts are written to any path, and read */
     weir_config            config;
     weir_plan              plan;
     weir_arch_set         *archs;
@@ -158,6 +161,6 @@ weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_k
 WEIR_MUST_CHECK weir_status weir_engine_open_service(weir_engine *engine, weir_error *error);
 /* Without sessions.dir they carry states, whose paths are given. */
 WEIR_MUST_CHECK weir_status weir_engine_open_sessions(weir_engine *engine, const weir_kv_spec *spec,
-                                                      bool with_states, weir_error *error);
+                                                      bool needs_one, weir_error *error);
 /* A database that `weir db create` made, or one with vectors and states as they are. */
 WEIR_MUST_CHECK weir_status weir_engine_open_states(weir_engine *engine, weir_error *error);

@@ -79,16 +79,18 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
     return weir_service_open(&engine->service, &parts, error);
 }
 
-weir_status weir_engine_open_sessions(weir_engine *engine, const weir_kv_spec *spec,
-                                      bool with_states, weir_error *error)
+weir_status weir_engine_open_sessions(weir_engine *engine, const weir_kv_spec *spec, bool needs_one,
+                                      weir_error *error)
 {
     const bool has_folder = weir_plan_has_sessions(&engine->config, true);
-    if (!has_folder && !with_states) return WEIR_OK;
+    if (!has_folder && !needs_one) return WEIR_OK;
     const weir_identity_parts parts = weir_engine_identity(engine, spec);
     const int32_t             share =
         engine->plan.n_snapshots / 4; /* a session must not push out the states of all others */
     weir_sessions_options options = {
-        .folder = has_folder ? engine->config.sessions.dir : engine->config.states.dir,
+        .folder = has_folder                             ? engine->config.sessions.dir
+                  : engine->config.states.dir[0] != '\0' ? engine->config.states.dir
+                                                         : NULL,
         .service = engine->service,
         .limit = (int32_t)engine->config.sessions.limit,
         .disk = engine->config.memory.disk - (int64_t)engine->plan.kv_disk,

@@ -87,6 +87,11 @@ bool weir_plan_has_sessions(const weir_config *config, bool with_service)
     return with_service && config->sessions.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
 }
 
+bool weir_plan_has_files(const weir_config *config, bool with_files)
+{
+    return with_files && strcmp(config->kv.reuse, "on") == 0;
+}
+
 bool weir_plan_has_states(const weir_config *config, bool with_server)
 {
     return with_server && config->states.dir[0] != '\0' && strcmp(config->kv.reuse, "on") == 0;
@@ -98,7 +103,8 @@ static int32_t session_sequences(const weir_plan_parts *parts)
 {
     if (weir_plan_has_sessions(parts->config, parts->with_service))
         return parts->config->sessions.autosave ? 2 : 1;
-    return weir_plan_has_states(parts->config, parts->with_server);
+    return weir_plan_has_states(parts->config, parts->with_server) ||
+           weir_plan_has_files(parts->config, parts->with_files);
 }
 
 static bool reuses(const weir_plan_parts *parts)

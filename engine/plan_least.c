@@ -64,8 +64,8 @@ weir_status weir_plan_say_least(weir_engine *engine, const weir_engine_options *
     return status;
 }
 
-weir_status weir_plan_read_least(const weir_engine_options *options, weir_status status,
-                                 weir_error *error)
+weir_status weir_plan_read_least(const weir_engine_options *options, bool with_files,
+                                 weir_status status, weir_error *error)
 {
     if (status != WEIR_EFULL || error == NULL || weir_plan_cap(options->config) >= reading)
         return status;
@@ -78,6 +78,7 @@ weir_status weir_plan_read_least(const weir_engine_options *options, weir_status
     if (engine != NULL && config != NULL) {
         *config = *options->config;
         config->memory.host = (int64_t)reading;
+        engine->with_files = with_files;
         if (weir_engine_read(engine, &wish, &spec, &ignored) == WEIR_OK)
             (void)weir_plan_say_least(engine, &wish, &spec, status, error);
     }

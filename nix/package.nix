@@ -17,12 +17,15 @@ llvmPackages_19.stdenv.mkDerivation {
     bazel --batch --output_user_root="$TMPDIR/bazel" build --config=${mode} --spawn_strategy=local --genrule_strategy=local \
       --repo_env=CC=${llvmPackages_19.clang}/bin/clang --repo_env=WEIR_TOOLCHAIN_ID=${llvmPackages_19.clang} \
       --repo_env=WEIR_INCLUDE_PATH=${lib.concatMapStringsSep ":" (library: "${lib.getDev library}/include") libraries} \
-      //engine:serve //engine:weir ${lib.optionalString cudaSupport "//offload:weir_gpu"}
+      //engine:serve //engine:weir //engine/api:libweir.so ${lib.optionalString cudaSupport "//offload:weir_gpu"}
     runHook postBuild
   '';
   installPhase = ''
     runHook preInstall
     install -Dm755 -t $out/bin .bazel/bin/engine/cli/serve .bazel/bin/engine/cli/weir
+    install -Dm644 -t $out/include include/weir.h
+    install -Dm755 .bazel/bin/engine/api/libweir.so $out/lib/libweir.so.0
+    ln -s libweir.so.0 $out/lib/libweir.so
     mkdir -p $out/share/weir/models
     cp -r configs $out/share/weir/
     cp -r models/weir-demo $out/share/weir/models/

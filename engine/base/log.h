@@ -18,9 +18,14 @@ typedef enum weir_log_level {
 } weir_log_level;
 
 void weir_log_set_level(weir_log_level level); /* default: info */
+bool weir_log_set_level_name(const char *name); /* "error", "warning", ...; false: none of them */
 /* Lines go through this writer from now on; NULL: straight to stderr, which may block. Not while
  * others log. */
-void     weir_log_set_writer(weir_line_writer *writer);
+void weir_log_set_writer(weir_line_writer *writer);
+/* Lines go to this function instead, on the thread that logs, without a newline; NULL: as before.
+ * Safe while others log, but a line that is on its way may still come to the old one. */
+typedef void (*weir_log_function)(void *user, const char *level, const char *text);
+void     weir_log_set_function(weir_log_function function, void *user);
 uint64_t weir_log_dropped(void); /* lines that the present writer dropped */
 /* Writes one line with one write(2); text longer than 4 KiB is cut. Thread-safe. */
 void weir_log(weir_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -49,7 +49,8 @@ static bool on_event(void *user, const weir_event *event)
         pthread_cond_broadcast(&p->gate->changed);
         break;
     case WEIR_EVENT_ADMITTED:
-    case WEIR_EVENT_PROMPT: break;
+    case WEIR_EVENT_PROMPT:
+    case WEIR_EVENT_LOGITS: break;
     }
     pthread_mutex_unlock(&p->gate->lock);
     return go_on;

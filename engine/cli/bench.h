@@ -3,7 +3,7 @@
 #pragma once
 #include "engine/kv/sequence.h"
 #include "engine/schedule/runner.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 enum { WEIR_BENCH_DEPTHS = 16 };
 

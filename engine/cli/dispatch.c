@@ -173,21 +173,6 @@ static int print_wish(const weir_program *program, const weir_arguments *argumen
     return code;
 }
 
-static void set_log_level(const char *name)
-{
-    static const struct {
-        const char    *name;
-        weir_log_level level;
-    } levels[] = {
-        { "error", WEIR_LOG_ERROR },
-        { "warning", WEIR_LOG_WARNING },
-        { "info", WEIR_LOG_INFO },
-        { "debug", WEIR_LOG_DEBUG },
-    };
-    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
-        if (strcmp(name, levels[i].name) == 0) weir_log_set_level(levels[i].level);
-}
-
 static int run(const weir_program *program, const weir_command *command, int argc,
                const char *const *argv)
 {
@@ -211,7 +196,7 @@ static int run(const weir_program *program, const weir_command *command, int arg
     }
     if (arguments.wish != WEIR_WISH_RUN) return print_wish(program, &arguments);
     if (arguments.is_quiet) weir_progress_be_quiet();
-    set_log_level(arguments.config.log.level);
+    (void)weir_log_set_level_name(arguments.config.log.level); /* checked when it was set */
     const weir_status status = fill_model(&arguments.config, &here, &error);
     return status == WEIR_OK ? command->run(&arguments) : weir_fail(status, &error);
 }

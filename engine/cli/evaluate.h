@@ -3,7 +3,7 @@
 #pragma once
 #include "engine/eval/measures.h"
 #include "engine/kv/formats.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 enum { WEIR_PERPLEXITY_PLACES = 32 };
 

@@ -2,7 +2,7 @@
  * --explain. */
 #pragma once
 #include "engine/cli/command.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 /* What the configured policy, and with `all` each one with its own options, has to see, and what
  * showing it costs, as text; and which layers keep a fixed number of rows. */

@@ -4,7 +4,7 @@
 #include <jansson.h>
 
 #include "engine/cli/answer.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 typedef struct weir_cli_wish {
     const weir_ids *ids;

@@ -1,6 +1,6 @@
 /* engine/cli/logits.h - logits and residual stream of given tokens, as a safetensors file. */
 #pragma once
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 typedef struct weir_logits_options {
     const int32_t *tokens;

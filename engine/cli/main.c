@@ -4,7 +4,7 @@
 #include "engine/cli/command.h"
 #include "engine/cli/process.h"
 #include "engine/formats/json.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 #ifndef WEIR_FIXED_COMMAND
 #define WEIR_FIXED_COMMAND NULL

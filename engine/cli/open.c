@@ -32,7 +32,7 @@ int weir_open(weir_engine **out, const weir_config *config, weir_use use)
                                           .with_server = use == WEIR_USE_SERVER,
                                           .progress = show_loading,
                                           .user = &has_begun };
-    const weir_status         status = weir_engine_open(out, &options, &error);
+    const weir_status         status = weir_engine_open_with(out, &options, &error);
     weir_progress_end();
     return status == WEIR_OK ? WEIR_EXIT_OK : weir_fail(status, &error);
 }

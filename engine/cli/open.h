@@ -3,7 +3,7 @@
 #pragma once
 #include "engine/cli/command.h"
 #include "engine/cli/progress.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 #ifdef __cplusplus
 extern "C" {

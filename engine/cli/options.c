@@ -162,11 +162,11 @@ static weir_status set_key(weir_config *config, const argument *a, weir_error *e
 {
     weir_status status = WEIR_OK;
     if (a->option->type == WEIR_OPTION_KEY)
-        status = weir_config_set_key(config, a->option->key, a->value, error);
+        status = weir_config_set(config, a->option->key, a->value, error);
     else if (a->option->type == WEIR_OPTION_KEY_TRUE)
-        status = weir_config_set_key(config, a->option->key, "true", error);
+        status = weir_config_set(config, a->option->key, "true", error);
     else if (a->index == WEIR_OPTIONS && strcmp(a->option->name, "set") == 0)
-        status = weir_config_set(config, a->value, error);
+        status = weir_config_assign(config, a->value, error);
     return status == WEIR_OK ? WEIR_OK : weir_error_prefix(error, status, "--%s", a->option->name);
 }
 

@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/formats/json.h"
+#include "engine/text/messages.h"
 
 enum { MAX_FILE = 64 << 20 };
 #define HOW_TO_GIVE "give one of --prompt, --file, --tokens and --messages"
@@ -67,69 +67,12 @@ static weir_status from_text_file(weir_ids *ids, const weir_engine *engine, cons
     return status;
 }
 
-/* What an object holds beside messages and tools goes to the template. */
-static json_t *further_variables(const json_t *chat)
-{
-    json_t *const variables = json_object();
-    const char   *key;
-    json_t       *value;
-    json_object_foreach((json_t *)chat, key, value)
-    {
-        if (strcmp(key, "messages") != 0 && strcmp(key, "tools") != 0 &&
-            strcmp(key, "documents") != 0)
-            (void)json_object_set(variables, key, value);
-    }
-    return variables;
-}
-
-/* How a rendered text stands among others: its tokens follow some that are there, and it ends where
- * an answer begins. */
-typedef struct place {
-    bool follows, is_question;
-} place;
-
-static weir_status render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
-                          const weir_chat_template *chat, const json_t *messages, place where,
-                          weir_error *error)
-{
-    const bool          is_object = json_is_object(messages);
-    const json_t *const list = is_object ? json_object_get(messages, "messages") : messages;
-    if (!json_is_array(list))
-        return weir_error_set(error, WEIR_EINVAL,
-                              "messages: an array is expected, or an object with \"messages\"");
-    json_t *const         variables = is_object ? further_variables(messages) : NULL;
-    const weir_chat_input input = { .messages = list,
-                                    .tools = is_object ? json_object_get(messages, "tools") : NULL,
-                                    .documents =
-                                        is_object ? json_object_get(messages, "documents") : NULL,
-                                    .variables = variables,
-                                    .bos_token =
-                                        where.follows ? "" : weir_tokenizer_bos_text(tokenizer),
-                                    .eos_token = weir_tokenizer_eos_text(tokenizer),
-                                    .add_generation_prompt = where.is_question,
-                                    .now_unix_seconds = weir_clock_unix_seconds() };
-    weir_chat_output      output = { 0 };
-    weir_status           status = weir_chat_render(chat, &output, &input, error);
-    if (status != WEIR_OK)
-        status = weir_error_prefix(error, status, "messages: the model's chat template says");
-    if (status == WEIR_OK && text != NULL)
-        status = weir_buffer_add(text, output.text.data, output.text.size);
-    if (status == WEIR_OK && ids != NULL)
-        status = weir_tokenizer_encode(tokenizer, ids, output.text.data, output.text.size,
-                                       &(weir_encode_options){ .parse_special = true,
-                                                               .plain = output.user,
-                                                               .n_plain = output.n_user },
-                                       error);
-    weir_chat_output_free(&output);
-    json_decref(variables);
-    return status;
-}
-
 weir_status weir_prompt_render(weir_ids *ids, weir_buffer *text, const weir_tokenizer *tokenizer,
                                const weir_chat_template *chat, const json_t *messages,
                                weir_error *error)
 {
-    return render(ids, text, tokenizer, chat, messages, (place){ .is_question = true }, error);
+    return weir_messages_render(ids, text, tokenizer, chat, messages,
+                                (weir_messages_place){ .is_question = true }, error);
 }
 
 weir_status weir_prompt_add_question(weir_ids *ids, const weir_engine *engine, const char *question,
@@ -139,9 +82,9 @@ weir_status weir_prompt_add_question(weir_ids *ids, const weir_engine *engine, c
     json_t *const messages = json_pack("[{s:s, s:s}]", "role", "user", "content", question);
     if (messages == NULL)
         return weir_error_set(error, WEIR_EINVAL, "the question is not valid UTF-8 text");
-    const weir_status status =
-        render(ids, NULL, weir_engine_tokenizer(engine), weir_engine_chat(engine), messages,
-               (place){ .follows = true, .is_question = true }, error);
+    const weir_status status = weir_messages_render(
+        ids, NULL, weir_engine_tokenizer(engine), weir_engine_chat(engine), messages,
+        (weir_messages_place){ .follows = true, .is_question = true }, error);
     json_decref(messages);
     return status;
 }
@@ -152,8 +95,9 @@ weir_status weir_prompt_conversation(weir_ids *ids, const weir_engine *engine, c
     json_t *messages = NULL;
     WEIR_TRY(weir_prompt_need_chat(engine, error));
     WEIR_TRY(weir_json_read_input(&messages, path, MAX_FILE, error));
-    const weir_status status = render(ids, NULL, weir_engine_tokenizer(engine),
-                                      weir_engine_chat(engine), messages, (place){ 0 }, error);
+    const weir_status status =
+        weir_messages_render(ids, NULL, weir_engine_tokenizer(engine), weir_engine_chat(engine),
+                             messages, (weir_messages_place){ 0 }, error);
     json_decref(messages);
     return status;
 }

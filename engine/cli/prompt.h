@@ -3,7 +3,7 @@
 #include <jansson.h>
 
 #include "engine/cli/options.h"
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 /* "1,2,3": checked against the vocabulary of `n_vocab`. */
 WEIR_MUST_CHECK weir_status weir_prompt_from_list(weir_ids *ids, const char *list, int64_t n_vocab,

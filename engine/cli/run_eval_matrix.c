@@ -55,7 +55,7 @@ static void configure_text(weir_config *config, const run *r, const weir_matrix_
 static weir_status open_engine(weir_engine **engine, const weir_config *config, bool with_service,
                                weir_error *error)
 {
-    return weir_engine_open(
+    return weir_engine_open_with(
         engine, &(weir_engine_options){ .config = config, .with_service = with_service }, error);
 }
 

@@ -41,8 +41,8 @@ int weir_run_plan(const weir_arguments *arguments)
         status = weir_error_set(&error, WEIR_ECONFIG,
                                 "--context: a plan has one window; a list belongs to --report");
     if (status == WEIR_OK && n == 1)
-        status = weir_config_set_key(&config, "model.context", weir_argument(arguments, "context"),
-                                     &error);
+        status =
+            weir_config_set(&config, "model.context", weir_argument(arguments, "context"), &error);
     return status == WEIR_OK ? weir_print_plan(&config, weir_argument_given(arguments, "json"))
                              : weir_fail(status, &error);
 }

@@ -1,6 +1,6 @@
 /* engine/cli/session.h - a command's text before and after it in the folder of sessions. */
 #pragma once
-#include "engine/weir.h"
+#include "engine/engine.h"
 
 /* Restores the session; none of this name is fine. ECONFIG when sessions.dir names no folder. */
 WEIR_MUST_CHECK weir_status weir_session_resume(weir_engine *engine, const char *name,

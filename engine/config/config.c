@@ -135,8 +135,8 @@ weir_status weir_config_load(weir_config *config, const char *name,
     return status;
 }
 
-weir_status weir_config_set_key(weir_config *config, const char *path, const char *value,
-                                weir_error *error)
+weir_status weir_config_set(weir_config *config, const char *path, const char *value,
+                            weir_error *error)
 {
     const char           *member;
     const weir_key *const key = weir_key_find(path, &member);
@@ -146,7 +146,7 @@ weir_status weir_config_set_key(weir_config *config, const char *path, const cha
 
 static const char *skip_spaces(const char *text) { return text + strspn(text, " \t"); }
 
-weir_status weir_config_set(weir_config *config, const char *assignment, weir_error *error)
+weir_status weir_config_assign(weir_config *config, const char *assignment, weir_error *error)
 {
     const char *const start = skip_spaces(assignment);
     const char *const equals = strchr(start, '=');
@@ -158,7 +158,7 @@ weir_status weir_config_set(weir_config *config, const char *assignment, weir_er
     if (length >= sizeof path)
         return weir_error_set(error, WEIR_ECONFIG, "\"%.60s...\": no key is so long", start);
     (void)snprintf(path, sizeof path, "%.*s", (int)length, start);
-    return weir_config_set_key(config, path, skip_spaces(equals + 1), error);
+    return weir_config_set(config, path, skip_spaces(equals + 1), error);
 }
 
 weir_status weir_config_check(const weir_config *config, weir_error *error)

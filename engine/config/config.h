@@ -98,10 +98,10 @@ WEIR_MUST_CHECK weir_status weir_config_load(weir_config *config, const char *na
 WEIR_MUST_CHECK weir_status weir_config_parse(weir_config *config, const char *text, size_t length,
                                               const char *name, weir_error *error);
 /* "kv.policy.name=full"; values as in TOML, quotes optional. */
-WEIR_MUST_CHECK weir_status weir_config_set(weir_config *config, const char *assignment,
-                                            weir_error *error);
-WEIR_MUST_CHECK weir_status weir_config_set_key(weir_config *config, const char *path,
-                                                const char *value, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_config_assign(weir_config *config, const char *assignment,
+                                               weir_error *error);
+WEIR_MUST_CHECK weir_status weir_config_set(weir_config *config, const char *path,
+                                            const char *value, weir_error *error);
 /* "~" and "~/..." with $HOME before them, other paths as they are. ECONFIG: HOME is not set, or the
  * path is too long. */
 WEIR_MUST_CHECK weir_status weir_config_path(char *out, size_t room, const char *path,

@@ -33,6 +33,8 @@ typedef enum weir_event_type {
     WEIR_EVENT_ADMITTED, /* left the queue; n_cached prompt tokens were reused */
     WEIR_EVENT_PROMPT, /* log-probabilities of one prompt token (only with want_prompt_logprobs), in
                           order      */
+    WEIR_EVENT_LOGITS, /* the row behind the prompt (only with want_logits), before its token; again
+                          after a preemption */
     WEIR_EVENT_TOKEN, /* one answer token of one choice */
     WEIR_EVENT_CHOICE, /* a choice ended: finish; token: the stop id that ended it, -1 otherwise */
     WEIR_EVENT_DONE, /* last event of the job: usage and times; with status != OK the job failed */
@@ -64,6 +66,7 @@ typedef struct weir_event {
     int32_t             n_top;
     weir_status         status; /* DONE */
     const char         *message; /* DONE with status != OK */
+    const float        *logits; /* LOGITS: [n_vocab], borrowed during the callback */
     const float *embedding; /* DONE, if one was asked for and the prompt was computed: [d_model],
                                borrowed during the callback */
     weir_usage   usage; /* ADMITTED (n_cached) and DONE */
@@ -82,6 +85,7 @@ typedef struct weir_request {
     bool           want_logprobs, want_prompt_logprobs, cache_prompt;
     bool want_embedding; /* the mean over the prompt of the hidden state behind the last layer; all
                             of it is computed */
+    bool          want_logits; /* of the last prompt token, of choice 0 */
     int32_t       n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
     weir_sampling sampling; /* bias list is copied */
     const char   *cache_salt; /* NULL: none; copied */

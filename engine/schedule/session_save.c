@@ -17,7 +17,8 @@ typedef struct wish { /* of one call */
     weir_sessions           *sessions;
     const weir_session_wish *save;
     weir_prefix_cursor      *cursor;
-    uint64_t                *pruned_use; /* not NULL: of texts that a policy watched */
+    uint64_t                *cut_use; /* not NULL: of texts that a policy watched */
+    int32_t                  n_rest; /* last tokens that are not shared */
     weir_prefix_hit          hit;
     weir_status              status;
 } wish;
@@ -70,7 +71,7 @@ static void take_wished(weir_service *service, void *user)
         return;
     if (save->tokens != NULL) {
         memcpy(s->own.sequence.tokens, save->tokens, (size_t)save->n_tokens * sizeof *save->tokens);
-        s->own.sequence.n_tokens = save->n_tokens;
+        s->own.sequence.n_tokens = save->n_tokens - w->n_rest;
         (void)snprintf(s->own.salt, sizeof s->own.salt, "%s",
                        save->salt != NULL ? save->salt : WEIR_PREFIX_NO_SALT);
     }
@@ -162,8 +163,9 @@ static weir_status check_wish(const weir_sessions *s, const weir_session_wish *s
     return WEIR_OK;
 }
 
+/* n_rest: fewer than the tokens of `save`. */
 static weir_status save_to(weir_sessions *sessions, const weir_session_wish *save,
-                           const weir_state_wish *state, const char *path,
+                           const weir_state_wish *state, int32_t n_rest, const char *path,
                            weir_session_result *result, weir_error *error)
 {
     const int64_t start = weir_clock_ns();
@@ -172,7 +174,7 @@ static weir_status save_to(weir_sessions *sessions, const weir_session_wish *sav
         (void)pthread_mutex_lock(&sessions->lock);
     else
         WEIR_TRY(session_begin(sessions, error));
-    wish w = { .sessions = sessions, .save = save };
+    wish w = { .sessions = sessions, .save = save, .n_rest = n_rest };
     weir_saver_pause(
         sessions
             ->saver); /* what it writes takes room that is wanted here; written, it can give way */
@@ -191,14 +193,25 @@ static weir_status save_to(weir_sessions *sessions, const weir_session_wish *sav
 weir_status weir_sessions_save(weir_sessions *sessions, const weir_session_wish *save,
                                weir_session_result *result, weir_error *error)
 {
-    return save_to(sessions, save, NULL, NULL, result, error);
+    return save_to(sessions, save, NULL, 0, NULL, result, error);
 }
 
 weir_status weir_sessions_write_state(weir_sessions *sessions, const weir_session_wish *wish,
                                       const weir_state_wish *state, const char *path,
                                       weir_session_result *result, weir_error *error)
 {
-    return save_to(sessions, wish, state, path, result, error);
+    return save_to(sessions, wish, state, 0, path, result, error);
+}
+
+weir_status weir_sessions_write_text(weir_sessions *sessions, const weir_session_wish *wish,
+                                     const char *path, weir_session_result *result,
+                                     weir_error *error)
+{
+    if (wish->tokens == NULL || wish->n_tokens < 2)
+        return weir_error_set(error, WEIR_EINVAL,
+                              "%d tokens: of fewer than 2 there is nothing to save",
+                              (int)wish->n_tokens);
+    return save_to(sessions, wish, &(weir_state_wish){ 0 }, 1, path, result, error);
 }
 
 void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens,

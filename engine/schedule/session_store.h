@@ -9,7 +9,8 @@ extern "C" {
 #endif
 
 typedef struct weir_sessions_options {
-    const char           *folder; /* made when it is not there */
+    const char *folder; /* made when it is not there; NULL: none, only paths are read and written
+                           (weir_sessions_write_state, weir_sessions_read) */
     weir_session_identity identity;
     weir_service *service; /* with a prefix index; outlives the sessions. NULL: they can be listed
                               and deleted, no more */

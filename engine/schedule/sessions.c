@@ -29,7 +29,7 @@ weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options 
 {
     weir_sessions *const s = calloc(1, sizeof *s);
     if (s == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the sessions");
-    *s = (weir_sessions){ .folder = strdup(options->folder),
+    *s = (weir_sessions){ .folder = strdup(options->folder != NULL ? options->folder : ""),
                           .identity = options->identity,
                           .service = options->service,
                           .limit = options->limit,
@@ -41,9 +41,10 @@ weir_status weir_sessions_open(weir_sessions **out, const weir_sessions_options 
                           .disk = options->disk };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_mutex_init(&s->folder_lock, NULL);
-    weir_status status = s->folder != NULL
-                             ? session_folder_prepare(s, error)
-                             : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
+    weir_status status = s->folder == NULL
+                             ? weir_error_set(error, WEIR_ENOMEM, "no memory for a path")
+                         : options->folder != NULL ? session_folder_prepare(s, error)
+                                                   : WEIR_OK;
     if (status == WEIR_OK && s->service != NULL)
         status =
             weir_sequence_open(&s->own.sequence, s->service->store, s->service->ledger, 0, error);

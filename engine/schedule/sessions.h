@@ -85,6 +85,12 @@ WEIR_MUST_CHECK weir_status weir_sessions_write_state(weir_sessions           *s
                                                       const weir_state_wish   *state,
                                                       const char *path, weir_session_result *result,
                                                       weir_error *error);
+/* The same as it is, with the last token of the wish written as not computed: a prompt of exactly
+ * these tokens has that one to compute, and goes on from the rest. */
+WEIR_MUST_CHECK weir_status weir_sessions_write_text(weir_sessions           *sessions,
+                                                     const weir_session_wish *wish,
+                                                     const char *path, weir_session_result *result,
+                                                     weir_error *error);
 /* salt: under which the text is kept, and not read if it is there; NULL: the file's, which then is
  * no state of a database. */
 WEIR_MUST_CHECK weir_status weir_sessions_read(weir_sessions *sessions, const char *path,

@@ -230,6 +230,8 @@ static void take_result(weir_service *service, choice *c, const weir_work *work,
     const int32_t last =
         work->first_logit + (work->wanted == WEIR_LOGITS_ALL ? work->n_rows - 1 : 0);
     const float *const row = logits + last * (int64_t)service->info.n_vocab;
+    if (c->n_answer == 0 && c->index == 0 && job->request.want_logits)
+        (void)weir_job_emit(job, &(weir_event){ .type = WEIR_EVENT_LOGITS, .logits = row });
     if (c->n_answer == 0 && c->index == 0) weir_choice_share(c);
     if (c->n_answer == 0 && c->index == 0) prompt_is_done(service, c, row);
     if (job->request.max_tokens == 0)

@@ -76,6 +76,7 @@ static bool take_event(weir_generation *g, weir_prompt *prompt, const weir_event
         prompt->usage = event->usage;
         break;
     case WEIR_EVENT_PROMPT: status = take_prompt_score(prompt, event); break;
+    case WEIR_EVENT_LOGITS: break;
     case WEIR_EVENT_TOKEN:
         prompt->scored = true;
         if (answer == NULL || answer->finish != WEIR_FINISH_NONE) break;

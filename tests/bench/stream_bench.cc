@@ -21,10 +21,10 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
-#include "engine/kv/policy_run.h"
+#include "engine/engine.h"
+#include "engine/kv/keeping.h"
 #include "engine/kv/sequence.h"
 #include "engine/schedule/evaluate.h"
-#include "engine/weir.h"
 #include "offload/ledger.h"
 
 namespace {
@@ -233,9 +233,9 @@ class Bench {
                std::string("batch.max_sequences=2"), "memory.host=" + options_.memory,
                "kv.policy.name=" + options_.policy, "kv.policy.budget=" + options_.budget,
                "kv.policy.options=" + options_.policy_options })
-            must(weir_config_set(&config, setting.c_str(), &error));
+            must(weir_config_assign(&config, setting.c_str(), &error));
         const weir_engine_options with = { &config, false, false, nullptr, nullptr };
-        must(weir_engine_open(&engine_, &with, &error));
+        must(weir_engine_open_with(&engine_, &with, &error));
     }
 
     /* The text again and again, as ids. */

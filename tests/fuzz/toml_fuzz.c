@@ -71,7 +71,7 @@ static bool set_lines(weir_config *config, const char *text, size_t size)
         memcpy(line, text, length);
         line[length] = '\0';
         weir_error error = { 0 };
-        if (weir_config_set(config, line, &error) == WEIR_OK)
+        if (weir_config_assign(config, line, &error) == WEIR_OK)
             any = true;
         else
             require(error.text[0] != '\0');

@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <map>
 
+#include "engine/engine.h"
 #include "engine/schedule/evaluate.h"
-#include "engine/weir.h"
 #include "tests/golden/golden.h"
 
 namespace golden {
@@ -50,7 +50,7 @@ weir_status open_model(Open *open, const std::string &path, const std::string &d
     snprintf(config.kernels.device, sizeof config.kernels.device, "%s", device.c_str());
     config.batch.max_sequences = 1;
     const weir_engine_options options = { &config, false, false, nullptr, nullptr };
-    WEIR_TRY(weir_engine_open(&open->engine, &options, error));
+    WEIR_TRY(weir_engine_open_with(&open->engine, &options, error));
     const char *const used = weir_engine_plan_of(open->engine)->device;
     if (device != used)
         return weir_error_set(error, WEIR_EDEVICE, "asked for %s, computed by %s", device.c_str(),

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/weir.h"
+#include "engine/engine.h"
 #include "offload/device.h"
 #include "offload/gpu_loader.h"
 
@@ -35,9 +35,9 @@ class GpuPlan : public ::testing::Test {
                                          "kernels.device=checked", "model.context=512" };
         all.insert(all.end(), settings.begin(), settings.end());
         for (const std::string &one : all)
-            EXPECT_EQ(weir_config_set(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(weir_config_assign(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { &config, true, true, nullptr, nullptr };
-        const weir_status         status = weir_engine_open(&engine, &options, &error_);
+        const weir_status         status = weir_engine_open_with(&engine, &options, &error_);
         if (status == WEIR_OK) device_ = weir_engine_plan_of(engine)->device;
         weir_engine_close(engine); /* asserts that no memory of the device is left */
         return status;

@@ -134,6 +134,37 @@ TEST(File, MapRefusesFoldersAndMissingFiles)
     EXPECT_EQ(weir_map_open(&map, absent.c_str(), &error), WEIR_ENOTFOUND);
 }
 
+void note_line(void *user, const char *level, const char *text)
+{
+    *static_cast<std::string *>(user) += std::string(level) + "|" + text;
+}
+
+TEST(Log, AFunctionGetsTheLines)
+{
+    std::string lines;
+    testing::internal::CaptureStderr();
+    weir_log_set_function(note_line, &lines);
+    weir_log(WEIR_LOG_WARNING, "%d of %s", 3, "it");
+    weir_log(WEIR_LOG_DEBUG, "below the level");
+    weir_log_set_function(nullptr, nullptr);
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    EXPECT_EQ(lines, "warning|3 of it");
+    testing::internal::CaptureStderr();
+    weir_log(WEIR_LOG_ERROR, "again");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "weir: error: again\n");
+}
+
+TEST(Log, LevelsHaveNames)
+{
+    testing::internal::CaptureStderr();
+    EXPECT_FALSE(weir_log_set_level_name("loud"));
+    EXPECT_TRUE(weir_log_set_level_name("error"));
+    weir_log(WEIR_LOG_WARNING, "below the level");
+    EXPECT_TRUE(weir_log_set_level_name("info"));
+    weir_log(WEIR_LOG_INFO, "said");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "weir: info: said\n");
+}
+
 TEST(Log, ACauseIsNewOnce)
 {
     weir_log_causes causes = {};

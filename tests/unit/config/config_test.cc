@@ -23,7 +23,7 @@ struct Config {
     }
     weir_status set(const std::string &text)
     {
-        return weir_config_set(value.get(), text.c_str(), &error);
+        return weir_config_assign(value.get(), text.c_str(), &error);
     }
 };
 
@@ -223,11 +223,11 @@ TEST(Config, EveryKvFormatIsAWordOfTheKey)
     Config c;
     for (int k = 0; k < WEIR_KV_FORMAT_COUNT; k++) {
         const std::string name = weir_kv_format_name((weir_kv_format)k);
-        EXPECT_EQ(weir_config_set_key(c.value.get(), "kv.format", name.c_str(), &c.error), WEIR_OK)
+        EXPECT_EQ(weir_config_set(c.value.get(), "kv.format", name.c_str(), &c.error), WEIR_OK)
             << c.error.text;
-        EXPECT_EQ(weir_config_set_key(c.value.get(), "kv.wide_format", (name + "/turbo3").c_str(),
-                                      &c.error),
-                  WEIR_OK)
+        EXPECT_EQ(
+            weir_config_set(c.value.get(), "kv.wide_format", (name + "/turbo3").c_str(), &c.error),
+            WEIR_OK)
             << c.error.text;
         EXPECT_EQ(c.value->kv.wide_format, name + "/turbo3");
     }

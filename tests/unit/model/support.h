@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/schedule/evaluate.h"
-#include "engine/weir.h"
 
 namespace support {
 
@@ -51,7 +51,7 @@ class Engine {
         close();
         const weir_engine_options options = { configure(model, settings), with_service, false,
                                               nullptr, nullptr };
-        return weir_engine_open(&engine_, &options, &error_);
+        return weir_engine_open_with(&engine_, &options, &error_);
     }
     weir_status plan(const std::string &model, const Settings &settings = {})
     {
@@ -80,7 +80,8 @@ class Engine {
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "%s", model.c_str());
         for (const std::string &setting : settings)
-            EXPECT_EQ(weir_config_set(&config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(weir_config_assign(&config, setting.c_str(), &error_), WEIR_OK)
+                << error_.text;
         return &config;
     }
     weir_engine *engine_ = nullptr;

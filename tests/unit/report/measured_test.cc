@@ -23,7 +23,7 @@ weir_model_facts facts_of(const std::string &format)
     weir_error       error = {};
     weir_config_default(&config);
     snprintf(config.model.path, sizeof config.model.path, "%s", demo.c_str());
-    EXPECT_EQ(weir_config_set(&config, ("kv.format=" + format).c_str(), &error), WEIR_OK)
+    EXPECT_EQ(weir_config_assign(&config, ("kv.format=" + format).c_str(), &error), WEIR_OK)
         << error.text;
     const weir_engine_options options = { &config, false, false, nullptr, nullptr };
     EXPECT_EQ(weir_engine_describe(&facts, &options, &error), WEIR_OK) << error.text;

@@ -54,6 +54,7 @@ struct Call {
         case WEIR_EVENT_CHOICE:
             call->finish[static_cast<size_t>(event->choice)] = event->finish;
             break;
+        case WEIR_EVENT_LOGITS: break;
         case WEIR_EVENT_PROMPT: call->prompt_logprobs.push_back(event->logprob.logprob); break;
         case WEIR_EVENT_DONE:
             call->done = true;

@@ -30,9 +30,9 @@ class CodaService : public ::testing::TestWithParam<const char *> {
                           "batch.max_sequences=" + std::to_string(slots) });
         settings.insert(settings.end(), more.begin(), more.end());
         for (const std::string &setting : settings)
-            ASSERT_EQ(weir_config_set(config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+            ASSERT_EQ(weir_config_assign(config, setting.c_str(), &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { config, true, false, nullptr, nullptr };
-        ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         service_ = weir_engine_service(engine_);
     }
     void TearDown() override { close(); }

@@ -152,11 +152,11 @@ TEST_F(OnDevice, TooLittleMemoryIsRefusedWithTheArithmetic)
     weir_config config;
     weir_config_default(&config);
     snprintf(config.model.path, sizeof config.model.path, "tests/golden/models/tq");
-    ASSERT_EQ(weir_config_set(&config, "kernels.device=checked", &error_), WEIR_OK);
-    ASSERT_EQ(weir_config_set(&config, "memory.device=1MiB", &error_), WEIR_OK);
+    ASSERT_EQ(weir_config_assign(&config, "kernels.device=checked", &error_), WEIR_OK);
+    ASSERT_EQ(weir_config_assign(&config, "memory.device=1MiB", &error_), WEIR_OK);
     weir_engine              *engine = nullptr;
     const weir_engine_options options = { &config, true, false, nullptr, nullptr };
-    EXPECT_EQ(weir_engine_open(&engine, &options, &error_), WEIR_EFULL);
+    EXPECT_EQ(weir_engine_open_with(&engine, &options, &error_), WEIR_EFULL);
     EXPECT_NE(std::string(error_.text).find("memory.device"), std::string::npos) << error_.text;
 }
 

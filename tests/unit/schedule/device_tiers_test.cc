@@ -177,13 +177,13 @@ TEST_F(BelowADevice, WhatDoesNotFitIsRefusedWithTheArithmetic)
     const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
     configure({ "model.path=tests/golden/models/tq", "kernels.device=checked", "memory.host=64MiB",
                 "kv.tiers.host=100MiB" });
-    EXPECT_EQ(weir_engine_open(&engine, &options, &error_), WEIR_EFULL);
+    EXPECT_EQ(weir_engine_open_with(&engine, &options, &error_), WEIR_EFULL);
     EXPECT_NE(std::string(error_.text).find("kv on the host 100"), std::string::npos)
         << error_.text;
     EXPECT_NE(std::string(error_.text).find("or kv.tiers.host"), std::string::npos) << error_.text;
     configure(
         { "model.path=tests/golden/models/tq", "kernels.device=checked", "kv.tiers.host=100B" });
-    EXPECT_EQ(weir_engine_open(&engine, &options, &error_), WEIR_EFULL);
+    EXPECT_EQ(weir_engine_open_with(&engine, &options, &error_), WEIR_EFULL);
     EXPECT_NE(std::string(error_.text).find("kv.tiers.host = 100B holds no KV pages"),
               std::string::npos)
         << error_.text;

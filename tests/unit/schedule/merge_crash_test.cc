@@ -40,9 +40,9 @@ class MergeCrash : public ::testing::Test {
                         { "kernels.activations=f32", "model.context=512", "batch.max_sequences=2",
                           "sessions.autosave=false", "sessions.dir=" + (folder_ / "base") });
         for (const std::string &setting : settings)
-            if (weir_config_set(&config, setting.c_str(), &error_) != WEIR_OK) return nullptr;
+            if (weir_config_assign(&config, setting.c_str(), &error_) != WEIR_OK) return nullptr;
         const weir_engine_options options = { &config, true, false, nullptr, nullptr };
-        return weir_engine_open(&engine, &options, &error_) == WEIR_OK ? engine : nullptr;
+        return weir_engine_open_with(&engine, &options, &error_) == WEIR_OK ? engine : nullptr;
     }
     /* A database of two documents, if there is none. */
     weir_states *fill(weir_engine *engine)

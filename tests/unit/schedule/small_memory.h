@@ -34,7 +34,7 @@ class SmallMemory : public Service {
     {
         weir_config_default(&config_);
         for (const std::string &one : settings)
-            ASSERT_EQ(weir_config_set(&config_, one.c_str(), &error_), WEIR_OK) << error_.text;
+            ASSERT_EQ(weir_config_assign(&config_, one.c_str(), &error_), WEIR_OK) << error_.text;
     }
     /* Bytes of a block with these settings, which hold it. */
     void measure_block(const std::vector<std::string> &settings)
@@ -64,7 +64,7 @@ class SmallMemory : public Service {
     }
     void open_configured()
     {
-        ASSERT_EQ(weir_engine_open(&engine_, &options_, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_engine_open_with(&engine_, &options_, &error_), WEIR_OK) << error_.text;
         opened();
     }
     void expect_within() const

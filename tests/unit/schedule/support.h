@@ -14,9 +14,9 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
+#include "engine/engine.h"
 #include "engine/schedule/service.h"
 #include "engine/schedule/sessions.h"
-#include "engine/weir.h"
 #include "offload/dispatch.h"
 #include "offload/ledger.h"
 #include "tests/unit/schedule/call.h"
@@ -31,22 +31,21 @@ class Service : public ::testing::Test {
         weir_config *const config = &config_;
         weir_config_default(config);
         snprintf(config->model.path, sizeof config->model.path, "tests/golden/models/%s", model);
-        ASSERT_EQ(weir_config_set(config, "kernels.activations=f32", &error_), WEIR_OK);
-        ASSERT_EQ(weir_config_set_key(config, "batch.max_sequences", std::to_string(slots).c_str(),
-                                      &error_),
-                  WEIR_OK);
-        ASSERT_EQ(weir_config_set_key(config, "batch.chunk", "64", &error_), WEIR_OK);
+        ASSERT_EQ(weir_config_assign(config, "kernels.activations=f32", &error_), WEIR_OK);
         ASSERT_EQ(
-            weir_config_set_key(config, "batch.queue", std::to_string(queue).c_str(), &error_),
+            weir_config_set(config, "batch.max_sequences", std::to_string(slots).c_str(), &error_),
             WEIR_OK);
+        ASSERT_EQ(weir_config_set(config, "batch.chunk", "64", &error_), WEIR_OK);
+        ASSERT_EQ(weir_config_set(config, "batch.queue", std::to_string(queue).c_str(), &error_),
+                  WEIR_OK);
         config->model.context = context;
         if (memory != nullptr)
-            ASSERT_EQ(weir_config_set_key(config, "memory.host", memory, &error_), WEIR_OK)
+            ASSERT_EQ(weir_config_set(config, "memory.host", memory, &error_), WEIR_OK)
                 << error_.text;
         for (const char *const setting : more)
-            ASSERT_EQ(weir_config_set(config, setting, &error_), WEIR_OK) << error_.text;
+            ASSERT_EQ(weir_config_assign(config, setting, &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { config, true, with_server_, nullptr, nullptr };
-        ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        ASSERT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         opened();
     }
     void opened()

@@ -83,11 +83,11 @@ class Uninterrupted {
         snprintf(config.model.path, sizeof config.model.path, "tests/golden/models/%s", model);
         for (const char *const one : { "kernels.activations=f32", "kernels.threads=1",
                                        "batch.chunk=64", "kv.reuse=off", "model.context=512" })
-            EXPECT_EQ(weir_config_set(&config, one, &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(weir_config_assign(&config, one, &error_), WEIR_OK) << error_.text;
         for (const std::string &one : settings)
-            EXPECT_EQ(weir_config_set(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(weir_config_assign(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { &config, false, false, nullptr, nullptr };
-        EXPECT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
+        EXPECT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(
             weir_sequence_open(&sequence_, weir_engine_store(engine_), weir_engine_ledger(engine_),
                                weir_model_recurrent_bytes(weir_engine_model(engine_)), &error_),

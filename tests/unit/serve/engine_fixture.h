@@ -4,8 +4,8 @@
 
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/serve/server.h"
-#include "engine/weir.h"
 #include "tests/unit/serve/http.h"
 
 namespace engine_fixture {
@@ -22,9 +22,9 @@ class EngineServer : public testing::Test {
         weir_config_default(&config);
         snprintf(config.model.path, sizeof config.model.path, "%s", model_.c_str());
         for (const char *const setting : settings)
-            ASSERT_EQ(weir_config_set(&config, setting, &error), WEIR_OK) << error.text;
+            ASSERT_EQ(weir_config_assign(&config, setting, &error), WEIR_OK) << error.text;
         const weir_engine_options options = { &config, true, true, nullptr, nullptr };
-        ASSERT_EQ(weir_engine_open(&engine_, &options, &error), WEIR_OK) << error.text;
+        ASSERT_EQ(weir_engine_open_with(&engine_, &options, &error), WEIR_OK) << error.text;
         weir_server_options server = {};
         server.log_fd = log_fd_;
         server.sampling = weir_sampling_default();

@@ -1,4 +1,4 @@
-/* engine/weir.h - the engine: one model loaded under one memory budget, and the parts that a
+/* engine/engine.h - the engine: one model loaded under one memory budget, and the parts that a
  * program stands on.
  *
  * Everything handed out is borrowed and lives until weir_engine_close. A program that generates
@@ -100,8 +100,13 @@ WEIR_MUST_CHECK weir_status weir_engine_plan(weir_plan *out, const weir_engine_o
 WEIR_MUST_CHECK weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out);
 WEIR_MUST_CHECK weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out);
 
-WEIR_MUST_CHECK weir_status weir_engine_open(weir_engine **out, const weir_engine_options *options,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_open_with(weir_engine              **out,
+                                                  const weir_engine_options *options,
+                                                  weir_error                *error);
+/* With a service, whose texts weir_engine_write_text and weir_engine_read_text move. */
+WEIR_MUST_CHECK weir_status weir_engine_open_with_files(weir_engine              **out,
+                                                        const weir_engine_options *options,
+                                                        weir_error                *error);
 void                        weir_engine_close(weir_engine *engine);
 
 const weir_plan *weir_engine_plan_of(const weir_engine *engine);
@@ -119,6 +124,23 @@ weir_engine_chat(const weir_engine *engine); /* NULL when it has none, or none t
 const char *weir_engine_chat_problem(
     const weir_engine *engine); /* why it cannot be used; NULL when it can, or is none */
 
+const weir_config  *weir_engine_config(const weir_engine *engine); /* as it was opened with */
+struct weir_ledger *weir_engine_ledger(const weir_engine *engine); /* any thread */
+
+/* saved_text.c: a text of this process in one file at any path, for another. Only after
+ * weir_engine_open_with_files. write: EINVAL for no tokens; ENOTFOUND when nothing of the text is
+ * kept (it was dropped, or never computed); EUNSUPPORTED with kv.reuse = "off". The salt is that of
+ * the requests that computed it, not NULL. read: the text is kept again under the salt, and its
+ * tokens are appended to `tokens`.
+ */
+WEIR_MUST_CHECK weir_status weir_engine_write_text(weir_engine *engine, const int32_t *tokens,
+                                                   int32_t n_tokens, const char *salt,
+                                                   const char *path, weir_session_result *result,
+                                                   weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_read_text(weir_engine *engine, weir_ids *tokens,
+                                                  const char *salt, const char *path,
+                                                  weir_session_result *result, weir_error *error);
+
 /* What sessions.autosave asks for at both ends of a service's life. Return how many conversations
  * came back, or are on the disk. */
 int32_t weir_engine_restore_sessions(weir_engine *engine);
@@ -129,7 +151,6 @@ struct weir_policy_run;
 struct weir_model    *weir_engine_model(const weir_engine *engine);
 struct weir_runner   *weir_engine_runner(const weir_engine *engine);
 struct weir_kv_store *weir_engine_store(const weir_engine *engine);
-struct weir_ledger   *weir_engine_ledger(const weir_engine *engine);
 struct weir_stream   *weir_engine_stream(const weir_engine *engine);
 /* What policies have to know of the model; NULL: no layer keeps rows of the whole text. */
 const weir_service_policy *weir_engine_policy(const weir_engine *engine);

@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Installs the library, its header and weir.pc, the programs, and what they need when they run.
+#
+#   [DESTDIR=ROOT] bazel run //:install -- --prefix DIR [--libdir NAME]
+#
+# --prefix DIR   where the files will be used (default /usr/local)
+# --libdir NAME  folder of libraries below it (default lib; lib/x86_64-linux-gnu on Debian)
+# DESTDIR        put in front of every path that is written, for packages; not part of weir.pc
+set -euo pipefail
+
+die() { echo "install: $*" >&2; exit 2; }
+
+prefix=/usr/local libdir=lib
+while [ $# -gt 0 ]; do
+    case $1 in
+        --prefix | --libdir) [ $# -ge 2 ] || die "$1 needs a value" ;;&
+        --prefix) prefix=$2; shift 2 ;;
+        --prefix=*) prefix=${1#*=}; shift ;;
+        --libdir) libdir=$2; shift 2 ;;
+        --libdir=*) libdir=${1#*=}; shift ;;
+        -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        *) die "unknown argument \"$1\"; see --help" ;;
+    esac
+done
+[ -n "$prefix" ] || die "--prefix is empty"
+case $libdir in
+    lib | lib64 | lib/*) ;;
+    *) die "--libdir is lib, lib64 or lib/NAME, not \"$libdir\"" ;;
+esac
+[ -f include/weir.h ] || die "run it as: bazel run //:install -- --prefix DIR"
+
+# bazel run starts programs elsewhere; relative paths are the caller's.
+absolute() {
+    case $1 in
+        /*) printf '%s' "$1" ;;
+        *) printf '%s/%s' "${BUILD_WORKING_DIRECTORY:-$PWD}" "$1" ;;
+    esac
+}
+prefix=$(absolute "$prefix")
+root=${DESTDIR:+$(absolute "$DESTDIR")}
+to=$root$prefix
+
+version=$(sed -n 's/^#define WEIR_VERSION "\(.*\)"$/\1/p' include/weir.h)
+[ -n "$version" ] || die "include/weir.h names no version"
+soname=libweir.so.${version%%.*}
+
+install -d "$to/bin" "$to/include" "$to/$libdir/pkgconfig" "$to/share/doc/weir" \
+    "$to/share/weir/configs" "$to/share/weir/models/weir-demo"
+install -m 644 include/weir.h "$to/include/weir.h"
+install -m 755 engine/api/libweir.so "$to/$libdir/libweir.so.$version"
+ln -sfn "libweir.so.$version" "$to/$libdir/$soname"
+ln -sfn "$soname" "$to/$libdir/libweir.so"
+plugin=offload/libweir_gpu.so
+if [ -f "$plugin" ]; then install -m 755 "$plugin" "$to/$libdir/"; fi
+install -m 755 engine/cli/weir engine/cli/serve "$to/bin/"
+install -m 644 configs/*.toml "$to/share/weir/configs/"
+install -m 644 models/weir-demo/* "$to/share/weir/models/weir-demo/"
+install -m 644 LICENSE "$to/share/doc/weir/LICENSE"
+cat >"$to/$libdir/pkgconfig/weir.pc" <<END
+prefix=$prefix
+libdir=\${prefix}/$libdir
+includedir=\${prefix}/include
+
+Name: weir
+Description: Inference of language models with bounded, accounted, portable key/value memory
+Version: $version
+Libs: -L\${libdir} -lweir
+Cflags: -I\${includedir}
+END
+echo "installed Weir $version in $to"
