@@ -310,8 +310,8 @@ const weir_config *weir_engine_config(const weir_engine *engine) { return &engin
 const weir_plan   *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
 weir_service      *weir_engine_service(const weir_engine *engine) { return engine->service; }
 weir_states       *weir_engine_states(const weir_engine *engine) { return engine->states; }
-weir_sessions     *weir_engine_carrier(const weir_engine *engine) { return engine->sessions; }
-weir_sessions     *weir_engine_sessions(const weir_engine *engine)
+weir_sessions *weir_engine_state_sessions(const weir_engine *engine) { return engine->sessions; }
+weir_sessions *weir_engine_sessions(const weir_engine *engine)
 {
     return engine->config.sessions.dir[0] != '\0' ? engine->sessions : NULL;
 }

@@ -85,7 +85,7 @@ typedef struct weir_request {
     bool           want_logprobs, want_prompt_logprobs, cache_prompt;
     bool want_embedding; /* the mean over the prompt of the hidden state behind the last layer; all
                             of it is computed */
-    bool          want_logits; /* of the last prompt token, of choice 0 */
+    bool want_logits; /* of the last prompt token, of choice 0 */
     int32_t       n_top_logprobs; /* 0 .. WEIR_TOP_LOGPROBS */
     weir_sampling sampling; /* bias list is copied */
     const char   *cache_salt; /* NULL: none; copied */

@@ -17,7 +17,7 @@ typedef struct wish { /* of one call */
     weir_sessions           *sessions;
     const weir_session_wish *save;
     weir_prefix_cursor      *cursor;
-    uint64_t                *cut_use; /* not NULL: of texts that a policy watched */
+    uint64_t                *pruned_use; /* not NULL: of texts that a policy watched */
     int32_t                  n_rest; /* last tokens that are not shared */
     weir_prefix_hit          hit;
     weir_status              status;

@@ -22,7 +22,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
 #include "engine/engine.h"
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/kv/sequence.h"
 #include "engine/schedule/evaluate.h"
 #include "offload/ledger.h"

@@ -116,7 +116,7 @@ weir_status read_sections(weir_session_reader *reader, Memory *to, weir_error *e
     const weir_kv_spec *const spec = &session_text::spec;
     int32_t                   places[WEIR_SESSION_STATES];
     char                      salt[WEIR_PREFIX_SALT + 1];
-    weir_session_pruned          cut = {};
+    weir_session_pruned       cut = {};
     WEIR_TRY(weir_session_read_tokens(reader, to->tokens.data(), 1000, error));
     WEIR_TRY(weir_session_read_salt(reader, salt, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
@@ -126,7 +126,8 @@ weir_status read_sections(weir_session_reader *reader, Memory *to, weir_error *e
     WEIR_TRY(weir_session_read_rows(reader, to->rows.data(), spec, error));
     WEIR_TRY(weir_session_read_policy(reader, &cut, to->policy.data(), error));
     WEIR_TRY(weir_session_read_open(reader, to->open.data(), error));
-    return weir_session_read_pruned_pages(reader, to->table.data(), 4, to->rows.data(), spec, error);
+    return weir_session_read_pruned_pages(reader, to->table.data(), 4, to->rows.data(), spec,
+                                          error);
 }
 
 TEST_P(SessionFiles, Read)
