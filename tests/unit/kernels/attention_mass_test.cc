@@ -403,15 +403,27 @@ TEST(AttentionMass, RefusesWhatItCannot)
 }
 
 // Numbers that are none give some bits, and end.
-TEST(AttentionMass, GarbageEnds)
+TEST(AttentionMass, GarbageStaysInItsHeads)
 {
-    const Shape shape = { 4, 2, 32, 32, 270, 40, 0, WEIR_KV_F16, WEIR_KV_F16 };
-    Sequence    sequence(shape, 5);
-    const float bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
-    for (size_t i = 0; i < sequence.q.size(); i += 7) sequence.q[i] = bad[i % 5];
+    const Shape    shape = { 4, 2, 32, 32, 270, 40, 0, WEIR_KV_F16, WEIR_KV_F16 };
+    const Sequence clean(shape, 5);
+    Sequence       sequence(shape, 5);
+    const float    bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
+    for (size_t i = 0; i < sequence.q.size(); i += 7)
+        if (i % (4 * 32) < 2 * 32) sequence.q[i] = bad[i % 5];
     for (const weir_kernel *kernel : omp_rows(WEIR_OP_ATTENTION_MASS)) {
-        Given given = give(*omp_rows(WEIR_OP_ATTENTION)[0], sequence);
-        observe(*kernel, sequence, given, false, { 2 });
+        Given      given = give(*omp_rows(WEIR_OP_ATTENTION)[0], clean);
+        const Mass want = observe(*kernel, clean, given, false, { 2 });
+        given = give(*omp_rows(WEIR_OP_ATTENTION)[0], sequence);
+        const Mass   got = observe(*kernel, sequence, given, false, { 2 });
+        const size_t half = got.mass.size() / 2;
+        for (const auto &[a, b] : { std::pair{ &got.mass, &want.mass },
+                                    { &got.below, &want.below },
+                                    { &got.last, &want.last } })
+            EXPECT_TRUE(same_bits({ a->begin() + (ptrdiff_t)half, a->end() },
+                                  { b->begin() + (ptrdiff_t)half, b->end() }))
+                << kernel->name;
+        EXPECT_FALSE(same_bits(got.mass, want.mass)) << kernel->name << ": nothing was tested";
     }
 }
 

@@ -309,15 +309,39 @@ TEST(GatedDeltaRule, ScanBitsDoNotDependOnCutsOrBatch)
     }
 }
 
-TEST(GatedDeltaRule, GarbageEnds)
+// In one key head, and so in the value heads that read it: the others have the bits they have
+// without it.
+TEST(GatedDeltaRule, GarbageStaysInItsHeads)
 {
-    const Delta d = { 2, 4, 32, 32 };
-    DeltaInput  in = random_input(d, 70, 5);
-    const float bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
-    for (size_t i = 0; i < in.qkv.size(); i += 97) in.qkv[i] = bad[i % 5];
-    for (size_t i = 0; i < in.ab.size(); i += 13) in.ab[i] = bad[i % 5];
-    for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE))
-        delta(*kernel, d, in, Floats(d.state_floats(), 0), { 70 });
+    const Delta      d = { 2, 4, 32, 32 };
+    const DeltaInput clean = random_input(d, 70, 5);
+    DeltaInput       in = clean;
+    const float      bad[] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f };
+    const auto       is_first = [](size_t i, size_t n) { return i % n < n / 2; };
+    for (size_t i = 0; i < in.qkv.size(); i += 97) { /* of a row: q, k [2, 32], v [4, 32] */
+        const size_t at = i % (size_t)d.stride();
+        if (at < 128 ? is_first(at, 64) : is_first(at - 128, 128)) in.qkv[i] = bad[i % 5];
+    }
+    for (size_t i = 0; i < in.ab.size(); i += 13)
+        if (is_first(i, 4)) in.ab[i] = bad[i % 5];
+    for (const weir_kernel *kernel : omp_rows(WEIR_OP_GATED_DELTA_RULE)) {
+        const Floats      start(d.state_floats(), 0);
+        const DeltaResult want = delta(*kernel, d, clean, start, { 70 }),
+                          got = delta(*kernel, d, in, start, { 70 });
+        bool is_bad = false;
+        for (size_t i = 0; i < got.out.size(); i++) {
+            if (is_first(i, 128))
+                is_bad = is_bad || !std::isfinite(got.out[i]);
+            else
+                ASSERT_EQ(memcmp(&got.out[i], &want.out[i], sizeof(float)), 0)
+                    << kernel->name << " " << i;
+        }
+        EXPECT_TRUE(is_bad) << kernel->name << ": nothing was tested";
+        const auto second = (ptrdiff_t)(d.state_floats() / 2);
+        EXPECT_TRUE(same_bits({ got.state.begin() + second, got.state.end() },
+                              { want.state.begin() + second, want.state.end() }))
+            << kernel->name;
+    }
 }
 
 } // namespace

@@ -435,35 +435,47 @@ TEST_F(SessionFile, UnwritableFoldersAreNamed)
     EXPECT_EQ(read_all(folder_ + "/none.session", &error_), WEIR_ENOTFOUND);
 }
 
-// kill -9 at any moment: the child writes without end, alternating between two texts; the file is
-// always one of them.
+/* Writes the second and the first text in turns, n times, and waits to be killed. Says each one. */
+[[noreturn]] void write_in_turns(const Text texts[2], const std::string &path, int n, int said)
+{
+    weir_error error = {};
+    for (int i = 0; i < n; i++)
+        if (texts[(i + 1) % 2].write(path, &error) != WEIR_OK || write(said, "w", 1) != 1) _exit(1);
+    for (;;) pause();
+}
+
+// kill -9 at any moment of a writer that alternates between two texts, or after so many of them:
+// the file is always one of them.
 TEST_F(SessionFile, AKilledWriterLeavesTheOldOrTheNewFile)
 {
-    const Text one(3000, 4, 1), two(2000, 4, 2);
-    ASSERT_EQ(one.write(path_, &error_), WEIR_OK);
+    const Text   texts[2] = { Text(3000, 4, 1), Text(2000, 4, 2) };
     std::mt19937 random(5);
-    bool         saw[2] = { false, false };
+    ASSERT_EQ(texts[0].write(path_, &error_), WEIR_OK);
+    bool saw[2] = { false, false };
     for (int round = 0; round < 60; round++) {
+        const bool is_waited = round % 4 == 0;
+        const int  n = is_waited ? 1 + round / 4 % 2 : 1 << 20;
+        int        ends[2];
+        ASSERT_EQ(pipe(ends), 0);
         const pid_t child = fork();
-        if (child == 0) {
-            weir_error error = {};
-            for (;;)
-                if (two.write(path_, &error) != WEIR_OK || one.write(path_, &error) != WEIR_OK)
-                    _exit(1);
-        }
-        usleep(random() % 20000);
+        if (child == 0) write_in_turns(texts, path_, n, ends[1]);
+        char said = 0;
+        for (int i = 0; is_waited && i < n; i++) ASSERT_EQ(read(ends[0], &said, 1), 1);
+        if (!is_waited) usleep(random() % 20000);
         ASSERT_EQ(kill(child, SIGKILL), 0);
         int how = 0;
         ASSERT_EQ(waitpid(child, &how, 0), child);
         ASSERT_TRUE(WIFSIGNALED(how)) << "the writer failed";
+        for (const int fd : ends) close(fd);
         weir_session_reader *reader = nullptr;
         ASSERT_EQ(weir_session_open(&reader, path_.c_str(), &error_), WEIR_OK) << error_.text;
-        const bool is_two = weir_session_header_of(reader)->n_tokens == 2000;
+        const bool is_second = weir_session_header_of(reader)->n_tokens == 2000;
         weir_session_close(reader);
-        ASSERT_EQ(read_all(path_, &error_, is_two ? &two : &one), WEIR_OK) << error_.text;
-        saw[is_two] = true;
+        ASSERT_EQ(read_all(path_, &error_, &texts[is_second]), WEIR_OK) << error_.text;
+        if (is_waited) EXPECT_EQ(is_second, n % 2 == 1) << "after " << n << " files";
+        saw[is_second] = true;
     }
-    EXPECT_TRUE(saw[0] || saw[1]);
+    EXPECT_TRUE(saw[0] && saw[1]);
 }
 
 } // namespace

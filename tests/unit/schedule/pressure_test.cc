@@ -366,6 +366,34 @@ TEST_F(Pressure, WritesThatFailLoseOnlyTheText)
     expect_nothing_leaks();
 }
 
+/* Pauses after each token, at most 20 ms, until it is let go: others can ask while it runs. */
+struct PausedCall {
+    Call                    call;
+    std::mutex              lock;
+    std::condition_variable changed;
+    bool                    is_free = false;
+
+    PausedCall(std::vector<int32_t> ids, int max_tokens) : call(std::move(ids), max_tokens)
+    {
+        call.request.user = this;
+        call.request.callback = [](void *user, const weir_event *event) {
+            PausedCall *const            p = static_cast<PausedCall *>(user);
+            std::unique_lock<std::mutex> hold(p->lock);
+            if (event->type == WEIR_EVENT_TOKEN)
+                p->changed.wait_for(hold, std::chrono::milliseconds(20),
+                                    [p] { return p->is_free; });
+            hold.unlock();
+            return Call::on_event(&p->call, event);
+        };
+    }
+    void let_go()
+    {
+        const std::lock_guard<std::mutex> hold(lock);
+        is_free = true;
+        changed.notify_all();
+    }
+};
+
 // A window of pages, and one request that has a claim to all of them: files cannot come back beside
 // it, which is said once.
 TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
@@ -378,14 +406,16 @@ TEST_F(Pressure, WhatCannotComeBackIsSaidOnce)
     EXPECT_EQ(weir_engine_save_sessions(engine_), 1);
     stop();
     start("qwen3", { "kv.policy.kept=0" }, memory.c_str());
-    Call busy(prompt(2, 300), 700);
-    ASSERT_EQ(busy.submit(service_, &error_), WEIR_OK) << error_.text;
+    PausedCall busy(prompt(2, 300), 700);
+    ASSERT_EQ(busy.call.submit(service_, &error_), WEIR_OK) << error_.text;
     while (stats().running == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     testing::internal::CaptureStderr();
     for (int i = 0; i < 3; i++) weir_sessions_recall(sessions_, text.data(), LONG, nullptr);
     const std::string said = testing::internal::GetCapturedStderr();
-    if (stats().running > 0) EXPECT_EQ(times(said, "is computed though session"), 1) << said;
-    busy.wait();
+    EXPECT_EQ(stats().running, 1) << "it ended before the questions did";
+    EXPECT_EQ(times(said, "is computed though session"), 1) << said;
+    busy.let_go();
+    busy.call.wait();
     EXPECT_EQ(run(text), answer);
     EXPECT_EQ(usage_.n_cached, LONG - 1) << usage_.reuse;
 }
