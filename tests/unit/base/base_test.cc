@@ -1,15 +1,35 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "engine/base/buffer.h"
 #include "engine/base/checked.h"
 #include "engine/base/error.h"
 #include "engine/base/file.h"
 #include "engine/base/log.h"
+
+/* What is brought to the disk while `watched` names a file, and whether that file is there then. */
+struct Sync {
+    bool  is_folder, is_in_place;
+    off_t size;
+    ino_t inode;
+};
+static std::string       watched;
+static std::vector<Sync> synced;
+
+extern "C" int fsync(int fd)
+{
+    struct stat st = {};
+    if (!watched.empty() && fstat(fd, &st) == 0)
+        synced.push_back(
+            { S_ISDIR(st.st_mode), access(watched.c_str(), F_OK) == 0, st.st_size, st.st_ino });
+    return static_cast<int>(syscall(SYS_fsync, fd));
+}
 
 TEST(Error, PrefixKeepsTheFacts)
 {
@@ -79,8 +99,30 @@ TEST(File, AtomicWriteAndReadBack)
     EXPECT_STREQ(text.data, "hello");
     EXPECT_EQ(weir_file_read(&text, path.c_str(), 4, &error), WEIR_EFORMAT);
     weir_buffer_free(&text);
-    EXPECT_EQ(weir_file_write_atomic("/nonexistent/f", "x", 1, &error), WEIR_EIO);
-    EXPECT_NE(std::string(error.text).find("/nonexistent/f"), std::string::npos);
+    const std::string absent = std::string(getenv("TEST_TMPDIR")) + "/absent/f";
+    EXPECT_EQ(weir_file_write_atomic(absent.c_str(), "x", 1, &error), WEIR_EIO);
+    EXPECT_NE(std::string(error.text).find(absent), std::string::npos);
+}
+
+/* The bytes are on the disk before the name is, and the name before the call returns. */
+TEST(File, AtomicWriteSyncsTheFileAndThenItsFolder)
+{
+    const std::string folder = std::string(getenv("TEST_TMPDIR")) + "/synced", path = folder + "/f";
+    ASSERT_EQ(mkdir(folder.c_str(), 0700), 0);
+    struct stat st;
+    ASSERT_EQ(stat(folder.c_str(), &st), 0);
+    weir_error error = {};
+    synced = {};
+    watched = path;
+    ASSERT_EQ(weir_file_write_atomic(path.c_str(), "hello", 5, &error), WEIR_OK) << error.text;
+    watched.clear();
+    ASSERT_EQ(synced.size(), 2u);
+    EXPECT_FALSE(synced[0].is_folder);
+    EXPECT_EQ(synced[0].size, 5);
+    EXPECT_FALSE(synced[0].is_in_place) << "it was renamed before its bytes were safe";
+    EXPECT_TRUE(synced[1].is_folder);
+    EXPECT_EQ(synced[1].inode, st.st_ino) << "another folder";
+    EXPECT_TRUE(synced[1].is_in_place);
 }
 
 TEST(File, MapRefusesFoldersAndMissingFiles)
@@ -88,7 +130,8 @@ TEST(File, MapRefusesFoldersAndMissingFiles)
     weir_map   map;
     weir_error error = {};
     EXPECT_EQ(weir_map_open(&map, "/tmp", &error), WEIR_EIO);
-    EXPECT_EQ(weir_map_open(&map, "/nonexistent", &error), WEIR_ENOTFOUND);
+    const std::string absent = std::string(getenv("TEST_TMPDIR")) + "/absent";
+    EXPECT_EQ(weir_map_open(&map, absent.c_str(), &error), WEIR_ENOTFOUND);
 }
 
 TEST(Log, ACauseIsNewOnce)

@@ -2,6 +2,8 @@
  * the others need fetch.py. */
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "tests/golden/chat_golden.h"
 
 TEST(ChatGolden, StoredTemplates)
@@ -14,9 +16,10 @@ TEST(ChatGolden, StoredTemplates)
     EXPECT_EQ(counts.records, 1690u);
 }
 
-TEST(ChatGolden, NothingFetchedIsSkipped)
+TEST(ChatGolden, AnAbsentFolderFails)
 {
+    const std::string  absent = testing::TempDir() + "/absent";
     weir_golden_counts counts = {};
-    EXPECT_EQ(weir_golden_chat("/nonexistent", nullptr, "", &counts), 1);
+    EXPECT_EQ(weir_golden_chat(absent.c_str(), nullptr, "", &counts), 1);
     EXPECT_EQ(counts.failed, 1u);
 }
