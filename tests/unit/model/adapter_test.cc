@@ -1,5 +1,6 @@
 /* model.adapter: tensors of another file take the place of the checkpoint's, and model.arch names
  * an architecture that no checkpoint asks for. */
+#include "engine/schedule/session_store.h"
 #include "tests/golden/golden.h"
 #include "tests/unit/model/coda.h"
 
@@ -133,6 +134,34 @@ TEST_F(Adapter, WithoutOneTheMixersBeginAsTheBaseModel)
         worst = std::max(worst, std::fabs(static_cast<double>(got[i]) - base[i]));
     EXPECT_LT(worst, 2e-4) << "while the ring holds all of the text";
     EXPECT_EQ(n_unused_, 0u);
+}
+
+/* Memory of one engine is of use to another with the same identity only: what changes the rows of a
+ * text changes it. */
+TEST_F(Adapter, TheIdentityHoldsTheAdapterAndTheRoundingOfActivations)
+{
+    const std::string plain = checkpoint("plain", base_), f32 = "kernels.activations=f32",
+                      sessions = "sessions.dir=" + (folder_ / "sessions");
+    const auto identity = [&](Settings settings) {
+        Engine engine;
+        settings.push_back(sessions);
+        EXPECT_EQ(engine.open(plain, settings, true), WEIR_OK) << engine.text();
+        if (engine.get() == nullptr) return std::pair<uint64_t, uint64_t>();
+        const uint64_t *const model =
+            weir_sessions_identity_of(weir_engine_sessions(engine.get()))->model;
+        return std::make_pair(model[0], model[1]);
+    };
+    const std::string q = "model.layers.1.self_attn.q_proj.weight";
+    Arrays            changed = base_;
+    const auto        base = identity({ f32 });
+    EXPECT_EQ(identity({ f32 }), base);
+    EXPECT_NE(identity({ "kernels.activations=fast" }), base);
+    changed[q].values[0] += 1;
+    const auto one = identity({ f32, adapter({ { q, changed[q] } }) });
+    EXPECT_NE(one, base);
+    changed[q].values[0] += 1;
+    EXPECT_NE(identity({ f32, adapter({ { q, changed[q] } }) }), one);
+    EXPECT_NE(identity({ f32, adapter({ { q, changed[q] } }) }), base);
 }
 
 TEST_F(Adapter, WhatDoesNotFitIsRefused)

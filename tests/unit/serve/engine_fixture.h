@@ -26,7 +26,7 @@ class EngineServer : public testing::Test {
         const weir_engine_options options = { &config, true, true, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error), WEIR_OK) << error.text;
         weir_server_options server = {};
-        server.log_fd = -1;
+        server.log_fd = log_fd_;
         server.sampling = weir_sampling_default();
         server.keys = keys;
         server.n_keys = with_keys_ ? 2 : 0;
@@ -67,6 +67,7 @@ class EngineServer : public testing::Test {
         return root;
     }
     bool         with_keys_ = false;
+    int          log_fd_ = -1;
     std::string  model_ = "models/weir-demo";
     weir_engine *engine_ = nullptr;
     weir_server *server_ = nullptr;

@@ -1,0 +1,78 @@
+// The whole server over the demo model: what its log says of reuse, and that fields of a request
+// reach the sampler.
+#include "tests/unit/serve/engine_fixture.h"
+
+namespace {
+
+using engine_fixture::EngineServer;
+
+const std::string question = R"({"messages":[{"role":"user","content":"Tell me of the harbour."}],)"
+                             R"("temperature":0,"ignore_eos":true,"max_tokens":)";
+
+class OneServer : public EngineServer {
+  protected:
+    void SetUp() override { ASSERT_EQ(0, pipe(log_)); }
+    void TearDown() override
+    {
+        stop();
+        for (const int fd : log_) close(fd);
+    }
+    void start()
+    {
+        log_fd_ = log_[1];
+        open({ "model.context=512", "batch.max_sequences=2" });
+    }
+    std::string content(const std::string &body) const
+    {
+        json_t *const     root = ask_json("POST", "/v1/chat/completions", body);
+        json_t *const     choice = json_array_get(json_object_get(root, "choices"), 0);
+        const char *const text =
+            json_string_value(json_object_get(json_object_get(choice, "message"), "content"));
+        const std::string out = text != nullptr ? text : "";
+        json_decref(root);
+        return out;
+    }
+    /* Fields of the next line of the log. */
+    json_t *line() const { return json_loads(http::read_pipe(log_[0]).c_str(), 0, nullptr); }
+    int     log_[2] = { -1, -1 };
+};
+
+TEST_F(OneServer, TheLogSaysWhyNoMoreWasReused)
+{
+    start();
+    const struct {
+        std::string more, reason; /* of the request; of the log, "": all but the last token is */
+    } cases[] = {
+        { "", "nothing" },
+        { "", "" },
+        { R"(,"cache_salt":"other")", "nothing is kept under this salt" },
+        { R"(,"cache_prompt":false)", "not asked for" },
+    };
+    for (const auto &c : cases) {
+        (void)content(question + "4" + c.more + "}");
+        json_t *const     fields = line();
+        const char *const reason = json_string_value(json_object_get(fields, "reuse"));
+        const json_int_t  cached = json_integer_value(json_object_get(fields, "tokens_cached")),
+                         n_prompt = json_integer_value(json_object_get(fields, "tokens_in"));
+        ASSERT_NE(reason, nullptr) << c.more;
+        EXPECT_STREQ(json_string_value(json_object_get(fields, "path")), "/v1/chat/completions");
+        EXPECT_GT(n_prompt, 5);
+        if (c.reason.empty())
+            EXPECT_EQ(cached, n_prompt - 1) << reason;
+        else
+            EXPECT_EQ(cached, 0) << reason;
+        EXPECT_NE(std::string(reason).find(c.reason), std::string::npos) << reason;
+        json_decref(fields);
+    }
+}
+
+TEST_F(OneServer, PenaltiesChangeTheAnswer)
+{
+    start();
+    const std::string plain = content(question + "64}");
+    EXPECT_EQ(content(question + R"(64,"presence_penalty":0,"frequency_penalty":0})"), plain);
+    for (const char *const field : { "presence_penalty", "frequency_penalty" })
+        EXPECT_NE(content(question + "64,\"" + field + "\":2}"), plain) << field;
+}
+
+} // namespace
