@@ -1,5 +1,7 @@
 """pytest plugin of run.sh: cases named in expected_failures.txt must fail. One that passes fails
-the run, so that the list shrinks with what is built."""
+the run, so that the list shrinks with what is built. Cases that are skipped are printed for
+tests/skips.py, one a line."""
+import os
 import pathlib
 
 import pytest
@@ -37,3 +39,30 @@ def pytest_collection_modifyitems(items):
     if wrong:
         raise pytest.UsageError("expected_failures.txt: unknown, built already, or without a "
                                 "reason: " + ", ".join(wrong))
+
+
+SKIPPED = []
+
+
+def note(report):
+    """A case, or a file that cannot be imported; not one that is expected to fail."""
+    if not report.skipped or hasattr(report, "wasxfail"):
+        return
+    place, _, name = report.nodeid.partition("::")
+    case = "::".join(part for part in (pathlib.Path(place).name, name) if part)
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    SKIPPED.append("skipped %s/%s: %s" % (os.environ.get("WEIR_WIRE_LABEL", "wire"),
+                                          case.replace(" ", "_"), " ".join(reason.split())))
+
+
+def pytest_runtest_logreport(report):
+    note(report)
+
+
+def pytest_collectreport(report):
+    note(report)
+
+
+def pytest_terminal_summary(terminalreporter):
+    for line in SKIPPED:
+        terminalreporter.write_line(line)

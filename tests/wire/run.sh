@@ -41,10 +41,11 @@ stop_server() {
 trap 'stop_server; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 
-# pytest_with VENV ARGUMENT...
+# pytest_with LABEL VENV ARGUMENT...; LABEL begins the names of skipped cases.
 pytest_with() {
-    python=$1/bin/python; shift
-    (cd "$work" && PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1 "$python" -m pytest "$here/suite" \
+    label_of_run=$1 python=$2/bin/python; shift 2
+    (cd "$work" && PYTHONPATH="$here" PYTHONDONTWRITEBYTECODE=1 WEIR_WIRE_LABEL=$label_of_run \
+        "$python" -m pytest "$here/suite" \
         -q -p no:cacheprovider -p expected --rootdir "$here" --lacks "$lacks" \
         --base-url "http://127.0.0.1:$port" --pid "$server" "$@")
 }
@@ -69,9 +70,9 @@ run_suite() {
     fi
     echo "== wire suite $label"
     # shellcheck disable=SC2086  # words without spaces, made above
-    if pytest_with "$venv" $suite; then code=0; else code=$?; fi
+    if pytest_with "$label" "$venv" $suite; then code=0; else code=$?; fi
     if [ "$label" = without-key ]; then
-        pytest_with "$old_clients" -k "langchain or instructor" || code=1
+        pytest_with old-clients "$old_clients" -k "langchain or instructor" || code=1
         "$venv/bin/python" "$here/flat_memory.py" --base-url "http://127.0.0.1:$port" \
             --pid "$server" || code=1
     fi
