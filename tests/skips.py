@@ -133,6 +133,15 @@ def read_logs(places):
     return sources
 
 
+def listed_as(holds, lines):
+    """What the list says of a case that was skipped against it."""
+    if holds:
+        return "listed for another reason (%s)" % ", ".join(e.words for e in holds)
+    if lines:
+        return "listed for a machine with %s" % ", ".join(sorted({e.condition for e in lines}))
+    return "not listed"
+
+
 def check(expected, sources, here):
     """(skips as expected, problems)"""
     passed, problems = 0, []
@@ -153,11 +162,8 @@ def check(expected, sources, here):
             if any(e.words in why for e in holds):
                 passed += 1
                 continue
-            listed = holds or lines
-            reason = " ".join(why.split())
             problems.append("%s was skipped, and is %s: %s" % (
-                name, "listed for another reason (%s, %s)" % (listed[0].condition, listed[0].words)
-                if listed else "not listed", reason))
+                name, listed_as(holds, lines), " ".join(why.split())))
     for e in expected:
         cases = sources.get(e.source)
         lists_all = any(why is None for _, why in cases or [])

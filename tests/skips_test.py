@@ -58,6 +58,7 @@ class Logs(unittest.TestCase):
         line = "tests/unit/a_test:Suite.Skips/v4  no-avx512  stops at"
         passed, problems = self.problems(line, flags=skips.V4)
         self.assertEqual((passed, len(problems)), (0, 1))
+        self.assertIn("listed for a machine with no-avx512", problems[0])
 
     def test_another_reason(self):
         line = "tests/unit/a_test:Suite.Skips/v4  always  no such file"
