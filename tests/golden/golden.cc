@@ -117,6 +117,7 @@ void Counts::fail(const std::string &name, const std::string &why)
 void Counts::skip(const std::string &name, const std::string &why)
 {
     skipped++;
+    skips.insert(name);
     printf("skipped %s: %s\n", name.c_str(), why.c_str());
 }
 

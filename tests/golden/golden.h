@@ -56,6 +56,7 @@ struct Counts {
     std::string           filter; /* only cases whose name holds this text */
     std::string           device = "cpu"; /* kernels.device of the models */
     std::set<std::string> known; /* files that some part has read or answered for */
+    std::set<std::string> skips; /* names of cases that were skipped */
 
     bool wants(const std::string &name) const
     {
