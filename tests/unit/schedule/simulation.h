@@ -1,0 +1,272 @@
+/* Random schedules that can be replayed. Requests come and are cancelled only within callbacks, so
+ * on the engine thread, where a seed decides: no clock and no other thread has a say. Every event
+ * is checked against what the scheduler promises, and every token, with its log-probabilities,
+ * against the same request alone. */
+#pragma once
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "tests/unit/schedule/support.h"
+
+namespace support {
+
+/* A request, and what each token of its answer carries when it runs alone. */
+struct SimulatedText {
+    std::vector<int32_t>     prompt;
+    std::vector<std::string> answer; /* of each token the bytes of ids and log-probabilities */
+};
+
+enum { SIMULATED_TOKENS = 40, SIMULATED_BUSY = 128, SIMULATED_CLIENTS = 3 };
+
+inline std::string bytes_of(const weir_event *event)
+{
+    std::string  out;
+    const auto   add = [&out](const void *p, size_t n) { out.append((const char *)p, n); };
+    const size_t n_top = (size_t)event->n_top;
+    add(&event->token, sizeof event->token);
+    add(&event->logprob.logprob, sizeof event->logprob.logprob);
+    for (size_t i = 0; i < n_top; i++) {
+        add(&event->top[i].id, sizeof event->top[i].id);
+        add(&event->top[i].logprob, sizeof event->top[i].logprob);
+    }
+    return out;
+}
+
+class Schedule;
+
+struct SimulatedJob {
+    Schedule            *schedule;
+    const SimulatedText *text;
+    weir_job            *job = nullptr;
+    int32_t              client, n_choices, max_tokens;
+    int64_t              number; /* in the order of submission */
+    bool                 is_admitted = false, is_done = false, is_cancelled = false;
+    int64_t              cancel_step = 0;
+    struct Choice {
+        int     n_tokens = 0;
+        int64_t step = -1, n_preempted = 0; /* of its last token */
+        bool    is_ended = false;
+    };
+    std::vector<Choice> choices;
+    std::string         name() const
+    {
+        return "job " + std::to_string(number) + " of client " + std::to_string(client);
+    }
+};
+
+/* One seed on one service. */
+class Schedule {
+  public:
+    Schedule(weir_service *service, const std::vector<SimulatedText> &texts, unsigned seed, int n)
+        : service_(service), texts_(texts), seed_(seed), random_(seed), n_(n),
+          sequences_((size_t)weir_service_info_of(service)->n_slots)
+    {
+    }
+    /* The first request holds the engine in its callback until a crowd waits behind it. */
+    void run()
+    {
+        {
+            const std::lock_guard<std::mutex> hold(lock_);
+            submit();
+            for (int i = pick(8); i >= 0; i--) submit();
+        }
+        std::unique_lock<std::mutex> hold(lock_);
+        ended_.wait(hold, [this] { return n_done_ == (int)jobs_.size(); });
+        hold.unlock();
+        for (const auto &job : jobs_) weir_job_release(job->job);
+    }
+    int64_t n_tokens() const { return n_tokens_; }
+    /* Every event with its step: equal for equal seeds. */
+    const std::string &trace() const { return trace_; }
+    int64_t            n_cancelled() const { return n_cancelled_; }
+    int64_t            n_victims() const { return n_victims_; } /* that were seen */
+    int64_t            n_gaps() const { return n_gaps_; } /* between tokens, that were checked */
+
+  private:
+    int  pick(int n) { return (int)(random_() % (unsigned)n); }
+    void submit()
+    {
+        auto         job = std::make_unique<SimulatedJob>();
+        weir_request request = {};
+        weir_error   error = {};
+        job->schedule = this;
+        job->text = &texts_[(size_t)pick((int)texts_.size())];
+        job->client = pick(SIMULATED_CLIENTS);
+        job->n_choices = pick(5) == 0 ? 2 : 1;
+        job->max_tokens = 1 + pick(SIMULATED_TOKENS);
+        job->choices.resize((size_t)job->n_choices);
+        job->number = (int64_t)jobs_.size();
+        request.prompt = job->text->prompt.data();
+        request.n_prompt = (int32_t)job->text->prompt.size();
+        request.max_tokens = job->max_tokens;
+        request.n_choices = job->n_choices;
+        request.ignore_eos = request.want_logprobs = true;
+        request.n_top_logprobs = WEIR_TOP_LOGPROBS;
+        request.cache_prompt = pick(3) > 0;
+        request.cache_salt = pick(6) == 0 ? "other" : nullptr;
+        request.sampling = weir_sampling_default();
+        request.client = job->client;
+        request.callback = on_event;
+        request.user = job.get();
+        n_--;
+        if (weir_service_submit(service_, &job->job, &request, &error) == WEIR_OK)
+            jobs_.push_back(std::move(job));
+    }
+    static bool on_event(void *user, const weir_event *event)
+    {
+        SimulatedJob *const               job = (SimulatedJob *)user;
+        const std::lock_guard<std::mutex> hold(job->schedule->lock_);
+        job->schedule->take(job, event);
+        return true;
+    }
+    void take(SimulatedJob *job, const weir_event *event)
+    {
+        SCOPED_TRACE("WEIR_SIMULATION_SEED=" + std::to_string(seed_));
+        weir_service_stats_of(service_, &stats_);
+        EXPECT_FALSE(job->is_done) << job->name() << ": an event after the last";
+        trace_ += std::to_string(job->number) + ":" + std::to_string(event->type) + ":" +
+                  std::to_string(event->choice) + "@" + std::to_string(stats_.steps) + "-" +
+                  std::to_string(stats_.preemptions) + " ";
+        check_victims();
+        check_rows();
+        switch (event->type) {
+        case WEIR_EVENT_ADMITTED: check_turn(job); break;
+        case WEIR_EVENT_TOKEN: check_token(job, event); break;
+        case WEIR_EVENT_CHOICE: check_choice(job, event); break;
+        case WEIR_EVENT_DONE: check_done(job, event); break;
+        case WEIR_EVENT_PROMPT: ADD_FAILURE() << job->name() << " asked for no scores"; break;
+        }
+        act();
+    }
+    /* What happens to the service next. */
+    void act()
+    {
+        if (n_ > 0 && pick(4) == 0) submit();
+        for (int i = 0; n_ > 0 && n_done_ == (int)jobs_.size(); i++) {
+            ASSERT_LT(i, 100) << "nothing is let in";
+            submit();
+        }
+        if (pick(40) > 0) return;
+        SimulatedJob *const job = jobs_[(size_t)pick((int)jobs_.size())].get();
+        if (job->is_done || job->is_cancelled || job->job == nullptr) return;
+        job->is_cancelled = true;
+        job->cancel_step = stats_.steps;
+        n_cancelled_++;
+        weir_job_cancel(job->job);
+    }
+
+    /* Of the clients that have a job queued, the one with the fewest running; in their order. */
+    void check_turn(SimulatedJob *job)
+    {
+        int running[SIMULATED_CLIENTS] = {};
+        for (const auto &other : jobs_)
+            running[other->client] += other->is_admitted && !other->is_done;
+        for (const auto &other : jobs_) {
+            if (other->is_admitted || other->is_done || other->is_cancelled || other.get() == job)
+                continue;
+            EXPECT_GE(running[other->client], running[job->client])
+                << job->name() << " goes before " << other->name();
+            if (other->client == job->client)
+                EXPECT_GT(other->number, job->number) << "of one client, not in order";
+        }
+        EXPECT_FALSE(job->is_admitted);
+        job->is_admitted = true;
+    }
+    void check_token(SimulatedJob *job, const weir_event *event)
+    {
+        SimulatedJob::Choice *const c = &job->choices[(size_t)event->choice];
+        const std::string           what = job->name() + " token " + std::to_string(c->n_tokens);
+        EXPECT_FALSE(c->is_ended) << what;
+        ASSERT_LT(c->n_tokens, job->max_tokens) << what;
+        EXPECT_EQ(bytes_of(event), job->text->answer[(size_t)c->n_tokens])
+            << what << ": not the bits that it has alone";
+        const bool is_next = c->n_tokens > 0 && c->n_preempted == stats_.preemptions;
+        if (is_next) {
+            EXPECT_EQ(stats_.steps, c->step + 1)
+                << what << ": it waited, and nobody took its place";
+            n_gaps_++;
+        }
+        decoded_step_ = is_next ? stats_.steps : decoded_step_;
+        c->step = stats_.steps;
+        c->n_preempted = stats_.preemptions;
+        c->n_tokens++;
+        n_tokens_++;
+    }
+    static void check_choice(SimulatedJob *job, const weir_event *event)
+    {
+        SimulatedJob::Choice *const c = &job->choices[(size_t)event->choice];
+        EXPECT_FALSE(c->is_ended) << job->name();
+        c->is_ended = true;
+        if (event->finish != WEIR_FINISH_CANCELED)
+            EXPECT_EQ(c->n_tokens, job->max_tokens) << job->name();
+    }
+    /* A cancelled job ends before the step after the one in which it was cancelled. */
+    void check_done(SimulatedJob *job, const weir_event *event)
+    {
+        job->is_done = true;
+        n_done_++;
+        if (event->status == WEIR_OK) {
+            for (const SimulatedJob::Choice &c : job->choices) EXPECT_TRUE(c.is_ended);
+        } else {
+            EXPECT_EQ(event->status, WEIR_ECANCELED) << job->name() << ": " << event->message;
+            EXPECT_TRUE(job->is_cancelled) << job->name();
+        }
+        if (job->is_cancelled)
+            EXPECT_LE(stats_.steps, job->cancel_step + 1) << job->name() << " went on";
+        ended_.notify_all();
+    }
+    /* While one writes its answer, others read their prompts in short pieces: rows of a step are
+     * few, so the time between two tokens has a bound whatever comes in. */
+    void check_rows()
+    {
+        const int64_t most = SIMULATED_BUSY + (int64_t)sequences_.size();
+        if (stats_.steps == seen_step_ + 1 && decoded_step_ == seen_step_)
+            EXPECT_LE(stats_.batch_rows - seen_rows_, most)
+                << "step " << stats_.steps << ": a prompt stalls an answer";
+        seen_step_ = stats_.steps;
+        seen_rows_ = stats_.batch_rows;
+    }
+    /* What a step took from sequences, it took from the youngest; the oldest keeps its rows. */
+    void check_victims()
+    {
+        const int32_t          n = weir_service_sequences_of(service_, sequences_.data());
+        std::map<Key, int32_t> now; /* rows by age */
+        for (int32_t i = 0; i < n; i++)
+            now[{ sequences_[(size_t)i].job, sequences_[(size_t)i].choice }] =
+                sequences_[(size_t)i].tokens;
+        EXPECT_LE(stats_.kv_pages_used, stats_.kv_pages_total);
+        for (auto at = now.begin(); at != now.end(); ++at) {
+            const auto before = rows_.find(at->first);
+            if (before == rows_.end() || at->second >= before->second) continue;
+            n_victims_++;
+            EXPECT_FALSE(at == now.begin() && before == rows_.begin())
+                << "the oldest sequence, of job " << at->first.first << ", lost its rows";
+            for (auto younger = std::next(at);
+                 younger != now.end() && stats_.steps == seen_step_ + 1; ++younger)
+                EXPECT_EQ(younger->second, 0)
+                    << "job " << younger->first.first << " has rows, and the older job "
+                    << at->first.first << " lost its own";
+        }
+        rows_ = now;
+    }
+
+    using Key = std::pair<int64_t, int32_t>; /* of a sequence: job, choice */
+
+    weir_service                              *service_;
+    const std::vector<SimulatedText>          &texts_;
+    unsigned                                   seed_;
+    std::mt19937                               random_;
+    int                                        n_, n_done_ = 0; /* n_: yet to be submitted */
+    std::vector<std::unique_ptr<SimulatedJob>> jobs_;
+    std::vector<weir_service_sequence>         sequences_;
+    std::map<Key, int32_t>                     rows_; /* as they were seen last */
+    weir_service_stats                         stats_ = {};
+    int64_t                                    seen_step_ = 0, seen_rows_ = 0, decoded_step_ = -1;
+    int64_t                 n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_victims_ = 0;
+    std::string             trace_;
+    std::mutex              lock_;
+    std::condition_variable ended_;
+};
+
+} // namespace support

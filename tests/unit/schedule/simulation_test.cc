@@ -1,0 +1,134 @@
+// Thousands of random schedules, each from a seed. WEIR_SIMULATIONS: how many of each model (8 by
+// default, 10000 in a long run); WEIR_SIMULATION_SEED: the first of them.
+#include "tests/unit/schedule/simulation.h"
+
+namespace {
+
+using support::Schedule;
+using support::SimulatedText;
+
+enum { SLOTS = 6, WINDOW = 512, N_JOBS = 40 };
+
+int64_t from_environment(const char *name, int64_t otherwise)
+{
+    const char *const text = getenv(name);
+    return text != nullptr ? atoll(text) : otherwise;
+}
+
+class Simulation : public support::Service {
+  protected:
+    void start(const char *model, const char *memory)
+    {
+        open(model, SLOTS, memory, WINDOW, 24,
+             { "batch.chunk=512", "memory.snapshots=256KiB", "kv.policy.kept=0" });
+    }
+    void end()
+    {
+        stop();
+        service_ = nullptr;
+    }
+    /* Prompts of many lengths, some with a common beginning, and their answers alone. */
+    void read_alone(const char *model)
+    {
+        start(model, nullptr);
+        const weir_plan *const plan = weir_engine_plan_of(engine_);
+        fixed_ = weir_plan_total(plan) - plan->kv;
+        window_ = plan->kv / SLOTS;
+        texts_.clear();
+        for (int i = 0; i < 20; i++) {
+            SimulatedText text;
+            text.prompt = prompt(i % 5, 3 + 23 * i);
+            const auto own = prompt(30 + i, i % 4 * 7);
+            text.prompt.insert(text.prompt.end(), own.begin(), own.end());
+            texts_.push_back(text);
+        }
+        for (SimulatedText &text : texts_) {
+            struct Told {
+                support::Call  call;
+                SimulatedText *text;
+            } told = { support::Call(text.prompt, support::SIMULATED_TOKENS), &text };
+            told.call.request.want_logprobs = told.call.request.ignore_eos = true;
+            told.call.request.n_top_logprobs = WEIR_TOP_LOGPROBS;
+            told.call.request.user = &told;
+            told.call.request.callback = [](void *user, const weir_event *event) {
+                Told *const t = (Told *)user;
+                if (event->type == WEIR_EVENT_TOKEN)
+                    t->text->answer.push_back(support::bytes_of(event));
+                return support::Call::on_event(&t->call, event);
+            };
+            (void)answer(told.call);
+            ASSERT_EQ(text.answer.size(), (size_t)support::SIMULATED_TOKENS);
+        }
+        end();
+    }
+    void play(const char *model, unsigned seed)
+    {
+        SCOPED_TRACE(std::string(model) + ", WEIR_SIMULATION_SEED=" + std::to_string(seed));
+        /* Memory for all windows, or for between 1 and 3 of them. */
+        const size_t      part = seed % 4 == 0 ? 4 * SLOTS : 5 + seed % 7;
+        const std::string memory = std::to_string(fixed_ + window_ * part / 4) + "B";
+        start(model, memory.c_str());
+        ASSERT_NE(engine_, nullptr);
+        Schedule schedule(service_, texts_, seed, N_JOBS);
+        schedule.run();
+        for (int i = 0; i < 2000 && stats().running + stats().waiting > 0; i++)
+            std::this_thread::sleep_for(std::chrono::milliseconds(1)); /* after the last event */
+        EXPECT_EQ(pages_used_when_idle(), 0) << "pages leaked";
+        EXPECT_EQ(stats().kv_tokens_free, weir_engine_plan_of(engine_)->kv_rows);
+        EXPECT_EQ(stats().running + stats().waiting, 0);
+        const weir_ledger *const ledger = weir_engine_ledger(engine_);
+        EXPECT_LE(weir_ledger_peak(ledger, WEIR_TIER_HOST),
+                  weir_ledger_cap(ledger, WEIR_TIER_HOST));
+        n_tokens_ += schedule.n_tokens();
+        n_cancelled_ += schedule.n_cancelled();
+        n_gaps_ += schedule.n_gaps();
+        trace_ = schedule.trace();
+        n_preempted_ += schedule.n_victims();
+        n_cached_ += stats().cached_tokens;
+        end();
+    }
+    void play_all(const char *model, int64_t n)
+    {
+        read_alone(model);
+        const int64_t first = from_environment("WEIR_SIMULATION_SEED", 1);
+        for (int64_t i = 0; i < n && !HasFailure(); i++) play(model, (unsigned)(first + i));
+        if (n < 8 || HasFailure()) return; /* a replay, or fewer than n */
+        EXPECT_GT(n_preempted_, n / 2);
+        EXPECT_GT(n_cancelled_, n);
+        EXPECT_GT(n_cached_, 50 * n);
+        EXPECT_GT(n_gaps_, 100 * n);
+    }
+    std::vector<SimulatedText> texts_;
+    std::string                trace_; /* of the last one */
+    size_t                     fixed_ = 0, window_ = 0;
+    int64_t n_tokens_ = 0, n_cancelled_ = 0, n_gaps_ = 0, n_preempted_ = 0, n_cached_ = 0;
+};
+
+TEST_F(Simulation, ASeedRepeatsItsSchedule)
+{
+    read_alone("qwen3");
+    for (const unsigned seed : { 2u, 7u }) {
+        play("qwen3", seed);
+        const std::string first = trace_;
+        play("qwen3", seed);
+        EXPECT_EQ(first, trace_);
+    }
+    play("qwen3", 3);
+    const std::string other = trace_;
+    play("qwen3", 2);
+    EXPECT_NE(other, trace_);
+}
+
+TEST_F(Simulation, OfAHybridModel) { play_all("tq", from_environment("WEIR_SIMULATIONS", 8)); }
+
+TEST_F(Simulation, OfAnAttentionModel)
+{
+    play_all("qwen3", from_environment("WEIR_SIMULATIONS", 8));
+}
+
+TEST_F(Simulation, OfTheDemoModel)
+{
+    play_all("../../../models/weir-demo", from_environment("WEIR_SIMULATIONS", 8) / 8);
+}
+
+} // namespace
