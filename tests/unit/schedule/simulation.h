@@ -183,8 +183,7 @@ class Schedule {
             << what << ": not the bits that it has alone";
         const bool is_next = c->n_tokens > 0 && c->n_preempted == stats_.preemptions;
         if (is_next) {
-            EXPECT_EQ(stats_.steps, c->step + 1)
-                << what << ": it waited, and nobody took its place";
+            EXPECT_EQ(stats_.steps, c->step + 1) << what << ": a step went by without it";
             n_gaps_++;
         }
         decoded_step_ = is_next ? stats_.steps : decoded_step_;
