@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-sys.dont_write_bytecode = True  # no folder beside the sources
+sys.dont_write_bytecode = True  # no __pycache__ in the tree
 import skips  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent

@@ -444,7 +444,7 @@ TEST_F(SessionFile, UnwritableFoldersAreNamed)
     for (;;) pause();
 }
 
-// kill -9 at any moment of a writer that alternates between two texts, or after so many of them:
+// kill -9 at any moment of a writer that alternates between two texts, or after one or two files:
 // the file is always one of them.
 TEST_F(SessionFile, AKilledWriterLeavesTheOldOrTheNewFile)
 {

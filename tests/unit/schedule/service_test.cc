@@ -287,8 +287,8 @@ TEST_F(Service, PromptsThatFitOnlyOneByOneTakeTurns)
     open("qwen3", 4, memory.c_str(), 128, 0, { "kv.policy.kept=0" });
     ASSERT_EQ(weir_engine_plan_of(engine_)->kv_rows, 128);
     for (int round = 0; round < 10; round++) {
-        Call                         first(prompt(9, 3),
-                                           1); /* holds the engine thread in its callback until all are queued */
+        /* Holds the engine thread in its callback until all are queued. */
+        Call                         first(prompt(9, 3), 1);
         std::unique_lock<std::mutex> hold(first.lock);
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);
         std::vector<std::unique_ptr<Call>> calls;
@@ -447,9 +447,9 @@ TEST_F(Service, ABudgetHoldsBackItsOwnClientAndNobodyElse)
          { ("server.kv_per_key=" + std::to_string(5 * page) + "B").c_str() });
     EXPECT_EQ(weir_service_kv_bytes(weir_service_info_of(service_), 89), 2 * page);
     for (int round = 0; round < 3; round++) {
-        Crowd                        crowd;
-        Call                         first(prompt(9, 3),
-                                           1); /* holds the engine thread in its callback until all are queued */
+        Crowd crowd;
+        /* Holds the engine thread in its callback until all are queued. */
+        Call                         first(prompt(9, 3), 1);
         std::unique_lock<std::mutex> hold(first.lock);
         first.request.client = 7;
         ASSERT_EQ(first.submit(service_, &error_), WEIR_OK);

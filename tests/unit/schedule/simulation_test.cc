@@ -92,7 +92,7 @@ class Simulation : public support::Service {
         read_alone(model);
         const int64_t first = from_environment("WEIR_SIMULATION_SEED", 1);
         for (int64_t i = 0; i < n && !HasFailure(); i++) play(model, (unsigned)(first + i));
-        if (n < 8) return; /* a replay */
+        if (n < 8 || HasFailure()) return; /* a replay, or fewer than n */
         EXPECT_GT(n_preempted_, n / 2);
         EXPECT_GT(n_cancelled_, n);
         EXPECT_GT(n_cached_, 50 * n);
