@@ -1,5 +1,5 @@
-/* .ci/tidy.h - what the analyzer cannot see in another file, included before each file that .ci/tidy
- * reads: an error's code is the one that was given, never OK. */
+/* .ci/tidy.h - what the analyzer cannot see in another file: an error's code is the one that was
+ * given, never OK. Included before each file that .ci/tidy reads. */
 #pragma once
 #include "engine/base/error.h"
 

@@ -182,6 +182,7 @@ int64_t weir_report_max_context(const weir_report_assumptions *a, const weir_rep
     const int64_t block = weir_report_kv(a, shape, format, 2 * a->context_step) -
                           weir_report_kv(a, shape, format, a->context_step);
     const int64_t rest = weir_report_kv(a, shape, format, 1) - block;
+    WEIR_ASSERT(block > 0 && batch > 0);
     return left / batch > rest ? (left / batch - rest) / block * a->context_step : 0;
 }
 

@@ -142,7 +142,6 @@ static inline int64_t weir_coda_package_bytes(const weir_coda_layer *layer, int6
 static inline bool weir_coda_is_low(const weir_coda_layer *layer, int64_t dim)
 {
     const int64_t half = layer->head_dim / 2;
-    /* NOLINTNEXTLINE(clang-analyzer-core.*): a head has two dimensions at least */
     return layer->band == WEIR_CODA_UPPER_HALF ? dim >= half : dim % half >= half / 2;
 }
 static inline int64_t weir_coda_low_dims(const weir_coda_layer *layer)

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,17 +43,39 @@ typedef struct counts {
     int          n_descriptors;
 } counts;
 static _Thread_local counts state;
+static _Thread_local bool   is_apart; /* fault_start_elsewhere was called here */
+static counts               elsewhere; /* under its lock */
+static pthread_mutex_t      elsewhere_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool is_next_of(counts *of, fault_calls calls, int64_t *count, const char *name)
+{
+    const int64_t number = (*count)++, nth = of->plan.nth;
+    if (of->plan.calls != calls || nth < 0) return false;
+    const bool goes_on = of->plan.way == FAULT_FROM_THERE || of->plan.way == FAULT_SHORTEN;
+    if (number != nth && !(goes_on && number > nth)) return false;
+    if (!of->report.was_hit) of->report.call = name;
+    of->report.was_hit = true;
+    return true;
+}
 
 static bool is_next(fault_calls calls, int64_t *count, const char *name)
 {
-    if (!state.is_armed) return false;
-    const int64_t number = (*count)++, nth = state.plan.nth;
-    if (state.plan.calls != calls || nth < 0) return false;
-    const bool goes_on = state.plan.way == FAULT_FROM_THERE || state.plan.way == FAULT_SHORTEN;
-    if (number != nth && !(goes_on && number > nth)) return false;
-    if (!state.report.was_hit) state.report.call = name;
-    state.report.was_hit = true;
-    return true;
+    return state.is_armed && is_next_of(&state, calls, count, name);
+}
+
+/* The way in which a file call fails; false: it does not. */
+static bool is_next_file(fault_way *way, const char *name)
+{
+    *way = state.plan.way;
+    if (is_next(FAULT_FILES, &state.report.n_files, name)) return true;
+    if (state.is_armed || is_apart || !__atomic_load_n(&elsewhere.is_armed, __ATOMIC_ACQUIRE))
+        return false;
+    (void)pthread_mutex_lock(&elsewhere_lock);
+    const bool hit =
+        elsewhere.is_armed && is_next_of(&elsewhere, FAULT_FILES, &elsewhere.report.n_files, name);
+    *way = elsewhere.plan.way;
+    (void)pthread_mutex_unlock(&elsewhere_lock);
+    return hit;
 }
 
 static bool refuses_memory(const char *name)
@@ -64,8 +87,8 @@ static bool refuses_memory(const char *name)
 
 static bool fails(const char *name, int reason)
 {
-    if (!is_next(FAULT_FILES, &state.report.n_files, name)) return false;
-    if (state.plan.way == FAULT_INTERRUPT || state.plan.way == FAULT_SHORTEN) return false;
+    fault_way way;
+    if (!is_next_file(&way, name) || way == FAULT_INTERRUPT || way == FAULT_SHORTEN) return false;
     errno = reason;
     return true;
 }
@@ -73,12 +96,13 @@ static bool fails(const char *name, int reason)
 /* For calls that the kernel may interrupt or cut short. *n: bytes that it may move. */
 static bool fails_moving(const char *name, int reason, size_t *n)
 {
-    if (!is_next(FAULT_FILES, &state.report.n_files, name)) return false;
-    if (state.plan.way == FAULT_SHORTEN) {
+    fault_way way;
+    if (!is_next_file(&way, name)) return false;
+    if (way == FAULT_SHORTEN) {
         if (*n > 1) *n /= 2;
         return false;
     }
-    errno = state.plan.way == FAULT_INTERRUPT ? EINTR : reason;
+    errno = way == FAULT_INTERRUPT ? EINTR : reason;
     return true;
 }
 
@@ -140,6 +164,25 @@ fault_report fault_stop(void)
     if (__interceptor_malloc != NULL) state.report.n_blocks = 0;
     state.report.n_descriptors = count_descriptors() - state.n_descriptors;
     return state.report;
+}
+
+void fault_start_elsewhere(const fault_plan *plan)
+{
+    is_apart = true;
+    (void)pthread_mutex_lock(&elsewhere_lock);
+    elsewhere = (counts){ .plan = *plan };
+    __atomic_store_n(&elsewhere.is_armed, true, __ATOMIC_RELEASE);
+    (void)pthread_mutex_unlock(&elsewhere_lock);
+}
+
+fault_report fault_stop_elsewhere(void)
+{
+    is_apart = false;
+    (void)pthread_mutex_lock(&elsewhere_lock);
+    elsewhere.is_armed = false;
+    const fault_report report = elsewhere.report;
+    (void)pthread_mutex_unlock(&elsewhere_lock);
+    return report;
 }
 
 static bool charge(weir_payer *payer, size_t bytes)

@@ -42,6 +42,9 @@ typedef struct fault_report {
 /* Of the running thread. */
 void         fault_start(const fault_plan *plan);
 fault_report fault_stop(void);
+/* File calls of all other threads, of which one at a time makes any. */
+void         fault_start_elsewhere(const fault_plan *plan);
+fault_report fault_stop_elsewhere(void);
 
 /* Pays for whatever is asked unless the plan of the running thread refuses it. */
 weir_payer *fault_payer(void);

@@ -133,7 +133,7 @@ static bool are_finite(const float *x, int64_t n)
 
 static bool load_counts(const weir_policy *policy, weir_policy_state *state, source *from)
 {
-    int64_t counts[4];
+    int64_t counts[4] = { 0 };
     if (!get(from, counts, 4, sizeof counts[0])) return false;
     for (int i = 0; i < 4; i++)
         if (counts[i] < 0 || counts[i] > INT64_MAX / 2) return false;
@@ -160,7 +160,7 @@ static bool load_layer(const weir_policy *policy, weir_policy_state *state, int6
                        int64_t *lengths, source *from)
 {
     for (int64_t set = 0; set < policy_n_sets(policy); set++) {
-        int64_t n;
+        int64_t n = 0;
         if (!get(from, &n, 1, sizeof n) || n < 0 ||
             n > (policy->layout.row_values > 0 ? policy->shape.max_rows : 0))
             return false;
