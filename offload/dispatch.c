@@ -13,7 +13,7 @@
 #include "engine/base/checked.h"
 #include "offload/caps.h"
 #include "offload/dispatch_internal.h"
-#include "offload/hand_over.h"
+#include "offload/marshal.h"
 #include "offload/table.h"
 
 enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
@@ -21,12 +21,12 @@ enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
     ((size_t)64 << 10) /* growth in whole steps: fewer moves while a warm-up climbs */
 
 struct weir_stream {
-    weir_caps       caps; /* cut to the forced isa */
-    weir_isa        forced; /* ANY: not forced */
-    weir_device    *device; /* NULL: the host */
-    weir_hand_over *hand_over; /* with a device */
-    weir_table_row *rows; /* [n_rows] of this stream, whether the machine can run them or not */
-    size_t          n_rows;
+    weir_caps        caps; /* cut to the forced isa */
+    weir_isa         forced; /* ANY: not forced */
+    weir_device     *device; /* NULL: the host */
+    weir_marshaller *marshaller; /* with a device */
+    weir_table_row  *rows; /* [n_rows] of this stream, whether the machine can run them or not */
+    size_t           n_rows;
     const weir_kernel   *
         *allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
     size_t first[WEIR_OP_COUNT + 1];
@@ -184,7 +184,7 @@ static weir_status force_isa(weir_stream *stream, const char *name, weir_error *
     return WEIR_OK;
 }
 
-static void give_scratch(weir_stream *stream)
+static void free_scratch(weir_stream *stream)
 {
     if (stream->device)
         weir_device_free(stream->device, stream->context.scratch, stream->context.scratch_bytes);
@@ -209,7 +209,7 @@ weir_status weir_stream_open(weir_stream **out, const weir_stream_options *optio
     if (stream && list_rows(stream))
         stream->allowed = calloc(stream->n_rows + 1, sizeof *stream->allowed);
     if (!stream || !stream->allowed ||
-        (stream->device && weir_hand_over_open(&stream->hand_over, stream->device) != WEIR_OK)) {
+        (stream->device && weir_marshal_open(&stream->marshaller, stream->device) != WEIR_OK)) {
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a kernel stream");
         goto done;
     }
@@ -236,8 +236,8 @@ done:
 void weir_stream_close(weir_stream *stream)
 {
     if (!stream) return;
-    give_scratch(stream);
-    weir_hand_over_close(stream->hand_over);
+    free_scratch(stream);
+    weir_marshal_close(stream->marshaller);
     free(stream->allowed);
     free(stream->rows);
     free(stream);
@@ -292,7 +292,7 @@ static weir_status grow_scratch(weir_stream *stream, size_t bytes)
     if (bytes <= stream->context.scratch_bytes) return WEIR_OK;
     if (!weir_align_size(&bytes, bytes, SCRATCH_STEP)) return WEIR_ENOMEM;
     if (stream->device) weir_device_finish(stream->device);
-    give_scratch(stream);
+    free_scratch(stream);
     stream->context.scratch = stream->device ? weir_device_alloc(stream->device, bytes)
                                              : aligned_alloc(SCRATCH_ALIGNMENT, bytes);
     if (!stream->context.scratch) return WEIR_ENOMEM;
@@ -314,13 +314,13 @@ static weir_status run_on_device(weir_stream *stream, const weir_kernel *kernel,
 {
     const void *there = NULL;
     if (kernel->backend == WEIR_BACKEND_OMP) weir_device_finish(stream->device);
-    weir_status status = weir_hand_over_begin(stream->hand_over, kernel->op, args, &there);
+    weir_status status = weir_marshal_begin(stream->marshaller, kernel->op, args, &there);
     if (weir_device_failure(stream->device)) return WEIR_EDEVICE;
     if (status != WEIR_OK) return status;
     weir_device_begin(stream->device);
     status = kernel->run(&stream->context, there);
     weir_device_end(stream->device);
-    weir_hand_over_end(stream->hand_over);
+    weir_marshal_end(stream->marshaller);
     return weir_device_failure(stream->device) ? WEIR_EDEVICE : status;
 }
 
@@ -365,7 +365,7 @@ bool weir_stream_is_planning(const weir_stream *stream) { return stream->plannin
 void weir_stream_set_planning(weir_stream *stream, bool planning)
 {
     if (planning) stream->planned = 0;
-    if (planning && stream->device) weir_hand_over_forget(stream->hand_over);
+    if (planning && stream->device) weir_marshal_plan_reset(stream->marshaller);
     stream->planning = planning;
 }
 
@@ -375,28 +375,28 @@ static size_t planned_scratch(const weir_stream *stream)
     return weir_align_size(&bytes, stream->planned, SCRATCH_STEP) ? bytes : SIZE_MAX / 2;
 }
 
-weir_stream_room weir_stream_planned(const weir_stream *stream)
+weir_stream_memory weir_stream_planned(const weir_stream *stream)
 {
-    const weir_hand_over_room lists =
-        stream->device ? weir_hand_over_planned(stream->hand_over) : (weir_hand_over_room){ 0 };
-    return (weir_stream_room){ .scratch = planned_scratch(stream),
-                               .near = lists.near,
-                               .host = lists.reachable };
+    const weir_marshal_memory lists =
+        stream->device ? weir_marshal_planned(stream->marshaller) : (weir_marshal_memory){ 0 };
+    return (weir_stream_memory){ .scratch = planned_scratch(stream),
+                                 .device = lists.device,
+                                 .host = lists.unified };
 }
 
-weir_stream_room weir_stream_held(const weir_stream *stream)
+weir_stream_memory weir_stream_held(const weir_stream *stream)
 {
-    const weir_hand_over_room lists =
-        stream->device ? weir_hand_over_held(stream->hand_over) : (weir_hand_over_room){ 0 };
-    return (weir_stream_room){ .scratch = stream->context.scratch_bytes,
-                               .near = lists.near,
-                               .host = lists.reachable };
+    const weir_marshal_memory lists =
+        stream->device ? weir_marshal_held(stream->marshaller) : (weir_marshal_memory){ 0 };
+    return (weir_stream_memory){ .scratch = stream->context.scratch_bytes,
+                                 .device = lists.device,
+                                 .host = lists.unified };
 }
 
 weir_status weir_stream_reserve_planned(weir_stream *stream)
 {
     WEIR_TRY(grow_scratch(stream, planned_scratch(stream)));
-    return stream->device ? weir_hand_over_reserve(stream->hand_over) : WEIR_OK;
+    return stream->device ? weir_marshal_reserve(stream->marshaller) : WEIR_OK;
 }
 
 static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
@@ -405,7 +405,7 @@ static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
     if (!kernel) return WEIR_EUNSUPPORTED;
     const size_t bytes = kernel->scratch ? kernel->scratch(args) : 0;
     if (bytes > stream->planned) stream->planned = bytes;
-    if (stream->device && op != WEIR_OP_EMBED) weir_hand_over_plan(stream->hand_over, op, args);
+    if (stream->device && op != WEIR_OP_EMBED) weir_marshal_plan(stream->marshaller, op, args);
     return WEIR_OK;
 }
 

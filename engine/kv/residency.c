@@ -43,7 +43,7 @@ static size_t address_bytes(const weir_kv_spec *spec)
                           weir_kv_block_room(spec),
                  sinks =
                      (size_t)blocks_in(spec, spec->n_sink_pages) * weir_kv_sink_block_room(spec);
-    return weir_device_space_book_bytes(others + sinks);
+    return weir_device_space_metadata_bytes(others + sinks);
 }
 
 size_t weir_kv_cold_book_bytes(const weir_kv_spec *spec)
@@ -92,8 +92,8 @@ static weir_status open_slots(weir_kv_store *store, weir_error *error)
         store->slot_bytes += (size_t)kind->most * kind->bytes;
     WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->slot_books, WEIR_ACCOUNT_PAGE_TABLES,
                                slot_book_bytes(&store->spec), error));
-    WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV,
-                                    store->slot_bytes, error));
+    WEIR_TRY(weir_ledger_alloc_device(store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV,
+                                      store->slot_bytes, error));
     slot = store->slots;
     for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
         kind->free_slots = store->slot_books + n;
@@ -145,7 +145,7 @@ void kv_residency_close(weir_kv_store *store)
                           weir_kv_pool_bytes(&store->spec), store->bytes);
     else if (store->memory != NULL)
         weir_device_space_close(weir_ledger_device(store->ledger));
-    weir_ledger_free_near(store->ledger, store->slots, WEIR_ACCOUNT_KV, store->slot_bytes);
+    weir_ledger_free_device(store->ledger, store->slots, WEIR_ACCOUNT_KV, store->slot_bytes);
     weir_ledger_free(store->ledger, store->slot_books, WEIR_ACCOUNT_PAGE_TABLES,
                      slot_book_bytes(&store->spec));
     weir_ledger_free(store->ledger, store->cold_books, WEIR_ACCOUNT_PAGE_TABLES,
@@ -234,7 +234,7 @@ bool kv_enter(weir_kv_store *store, page_kind *kind, void *page)
     store->n_resident++;
     if (kind->free_slots != NULL) {
         void *const slot = kind->free_slots[kind->most - ++kind->n_resident];
-        weir_device_space_put(weir_ledger_device(store->ledger), page, slot, kind->bytes);
+        weir_device_space_map(weir_ledger_device(store->ledger), page, slot, kind->bytes);
         return true;
     }
     kind->n_resident++;
@@ -250,8 +250,8 @@ static void unback(weir_kv_store *store, void *page)
     store->n_resident--;
     if (kind->free_slots != NULL) {
         weir_device *const device = weir_ledger_device(store->ledger);
-        kind->free_slots[kind->most - kind->n_resident--] = weir_device_behind(device, page);
-        weir_device_space_put(device, page, NULL, kind->bytes);
+        kind->free_slots[kind->most - kind->n_resident--] = weir_device_resolve(device, page);
+        weir_device_space_map(device, page, NULL, kind->bytes);
         return;
     }
     kind->n_resident--;

@@ -124,10 +124,10 @@ static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_
 static weir_status open_memory(weir_spill *s, weir_error *error)
 {
     const bool has_way = weir_ledger_device(s->ledger) != NULL && s->n_blocks > s->n_host_blocks;
-    WEIR_TRY(weir_ledger_alloc_beside(s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes,
+    WEIR_TRY(weir_ledger_alloc_pinned(s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes,
                                       error));
     if (!has_way) s->way_bytes = 0;
-    return weir_ledger_alloc_beside(s->ledger, (void **)&s->way, WEIR_ACCOUNT_KV, s->way_bytes,
+    return weir_ledger_alloc_pinned(s->ledger, (void **)&s->way, WEIR_ACCOUNT_KV, s->way_bytes,
                                     error);
 }
 
@@ -181,8 +181,8 @@ void weir_spill_close(weir_spill *spill)
     if (spill->fd >= 0) (void)close(spill->fd);
     weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
                        (size_t)on_disk(spill) * spill->block_bytes);
-    weir_ledger_free_beside(spill->ledger, spill->host, WEIR_ACCOUNT_KV, spill->host_bytes);
-    weir_ledger_free_beside(spill->ledger, spill->way, WEIR_ACCOUNT_KV, spill->way_bytes);
+    weir_ledger_free_pinned(spill->ledger, spill->host, WEIR_ACCOUNT_KV, spill->host_bytes);
+    weir_ledger_free_pinned(spill->ledger, spill->way, WEIR_ACCOUNT_KV, spill->way_bytes);
     if (spill->used != NULL)
         weir_ledger_free(spill->ledger, spill->used, WEIR_ACCOUNT_PAGE_TABLES, spill->book_bytes);
     (void)pthread_mutex_destroy(&spill->way_lock);
@@ -357,7 +357,7 @@ static weir_status read_file(weir_spill *spill, int32_t block, int64_t part, siz
 static void copy_out(weir_spill *s, void *out, const void *bytes, size_t n, bool is_beside)
 {
     if (is_beside && weir_ledger_device(s->ledger) != NULL)
-        weir_device_copy_beside(weir_ledger_device(s->ledger), out, bytes, n);
+        weir_device_copy_async(weir_ledger_device(s->ledger), out, bytes, n);
     else
         weir_ledger_copy(s->ledger, out, bytes, n);
 }

@@ -56,7 +56,7 @@ typedef enum weir_kv_scheme {
     WEIR_KV_FLOAT8, /* f32 scale per token */
     WEIR_KV_CHANNEL, /* f16 scale and minimum per dim over the 64 tokens of a page, K and V */
     WEIR_KV_KIVI, /* f16 scale and minimum: K per dim over 32 tokens, V per token over 32 dims */
-    WEIR_KV_TURBO, /* f16 scale per token, codes into a book of the row rotated by H D */
+    WEIR_KV_TURBO, /* f16 scale per token, codes into a codebook of the row rotated by H D */
 } weir_kv_scheme;
 
 /*     name      text        bits  scheme  */
@@ -322,7 +322,8 @@ static inline float weir_kv_finite(float x)
     return x > 65504.0f ? 65504.0f : x;
 }
 
-/* ---- turbo: D and the book ------------------------------------------------------------------- */
+/* ---- turbo: D and the codebook
+ * ------------------------------------------------------------------- */
 /* D of the rotation, +1 or -1: fixed, because pages are saved and shared; K and V differ. */
 static inline float weir_kv_sign(weir_kv_side side, int64_t dim)
 {
@@ -342,7 +343,7 @@ static inline float weir_kv_orthonormal(int64_t dim)
 
 /* Lloyd-Max centroids of the standard normal, the positive half; code 2^(bits-1) + i is centroid i,
  * code 2^(bits-1) - 1 - i its negative. */
-#define WEIR_KV_BOOK2 0.452780f, 1.510418f
-#define WEIR_KV_BOOK3 0.245094f, 0.756005f, 1.343909f, 2.151946f
-#define WEIR_KV_BOOK4                                                                              \
+#define WEIR_KV_CODEBOOK2 0.452780f, 1.510418f
+#define WEIR_KV_CODEBOOK3 0.245094f, 0.756005f, 1.343909f, 2.151946f
+#define WEIR_KV_CODEBOOK4                                                                          \
     0.128395f, 0.388048f, 0.656759f, 0.942340f, 1.256231f, 1.618046f, 2.069017f, 2.732590f

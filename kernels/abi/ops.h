@@ -322,22 +322,22 @@ static inline bool weir_key_products_is_sound(const weir_key_products_args *args
 /* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's
  * position (and p > position - window if window > 0) The rows of the batch are already in the pages
  * (kv_write ran before). Rows read open pages as kernels/abi/kv_format.h says: a format that needs
- * them has one for every page that a row of the batch lies in. pieces : with `carry`, a call covers
- * the splits [first_split, end_split) only, of the rows that see them, and only their pages are
- * read. What the carry holds is in kernels/abi/attention_carry.h; all calls for a row go to one
- * kernel. The last call (is_last) writes `out`, the others do not touch it. Calls with the same q
- * that follow each other from first_split 0 upwards without gaps, and hand the carry on, have the
- * bits of one call, whatever the partition. Calls with carries of their own, cleared before, may
- * come in any order and place; their carries are joined, and a last call without splits writes
- * `out`: that agrees to rounding. beside : what observers of a text need, as nothing else can give
- * it without reading K again. lse: the log of the sum of exp(scale * q . K) over what a row sees;
- * written with `out`. logits of a segment: scale * q . K of its last row at each slot that it sees;
- * a call writes those of its splits. shapes : q [T, H, *] with row and head stride, key_dim values
- * each; out [T, H, value_dim] with out_stride, heads contiguous; carry [T, H, 2 + value_dim]; lse
- * [T, H] or NULL errors : EINVAL for logits behind a window; EUNSUPPORTED for logits on GPUs order
- * : online softmax over tiles of 32 positions aligned to 32, in splits of 1024 positions aligned to
- * 1024, merged in ascending order. All depend on absolute positions only, so prefill, decode and
- * any batch give the same bits.                   */
+ * them has one for every page that a row of the batch lies in. pieces : with `partials`, a call
+ * covers the splits [first_split, end_split) only, of the rows that see them, and only their pages
+ * are read. What the partials holds is in kernels/abi/attention_partials.h; all calls for a row go
+ * to one kernel. The last call (is_last) writes `out`, the others do not touch it. Calls with the
+ * same q that follow each other from first_split 0 upwards without gaps, and hand the partials on,
+ * have the bits of one call, whatever the partition. Calls with carries of their own, cleared
+ * before, may come in any order and place; their carries are joined, and a last call without splits
+ * writes `out`: that agrees to rounding. beside : what observers of a text need, as nothing else
+ * can give it without reading K again. lse: the log of the sum of exp(scale * q . K) over what a
+ * row sees; written with `out`. logits of a segment: scale * q . K of its last row at each slot
+ * that it sees; a call writes those of its splits. shapes : q [T, H, *] with row and head stride,
+ * key_dim values each; out [T, H, value_dim] with out_stride, heads contiguous; partials [T, H, 2 +
+ * value_dim]; lse [T, H] or NULL errors : EINVAL for logits behind a window; EUNSUPPORTED for
+ * logits on GPUs order : online softmax over tiles of 32 positions aligned to 32, in splits of 1024
+ * positions aligned to 1024, merged in ascending order. All depend on absolute positions only, so
+ * prefill, decode and any batch give the same bits.                   */
 enum { WEIR_ATTENTION_SPLIT = 1024 };
 typedef struct weir_attention_args {
     float                 *out;
@@ -349,10 +349,10 @@ typedef struct weir_attention_args {
     float                  scale;
     weir_kv_format         k_format, v_format; /* of the pages, any pair */
     weir_kv_sinks          sinks; /* of the first pages, any pair */
-    float                 *carry; /* NULL: one call does all, and what follows is not looked at */
-    int32_t                first_split, end_split;
-    bool                   is_last;
-    float                 *lse;
+    float  *partials; /* NULL: one call does all, and what follows is not looked at */
+    int32_t first_split, end_split;
+    bool    is_last;
+    float  *lse;
 } weir_attention_args;
 
 /* What the rows of a segment gave to each slot, in one layer without a window. With p(t,h,j) =

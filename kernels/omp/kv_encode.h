@@ -22,12 +22,14 @@ WEIR_INLINE float kv_magnitude(float x) { return x < 0.0f ? -x : x; }
 /* ---- one value ------------------------------------------------------------------------------- */
 WEIR_INLINE uint32_t kv_turbo_code(const int bits, float y)
 {
-    static const float book[3][8] = { { WEIR_KV_BOOK2 }, { WEIR_KV_BOOK3 }, { WEIR_KV_BOOK4 } };
+    static const float codebook[3][8] = { { WEIR_KV_CODEBOOK2 },
+                                          { WEIR_KV_CODEBOOK3 },
+                                          { WEIR_KV_CODEBOOK4 } };
     const int          half = 1 << (bits - 1);
     uint32_t           code = y >= 0.0f;
     UNROLL
     for (int i = 1; i < half; i++) {
-        const float edge = (book[bits - 2][i - 1] + book[bits - 2][i]) * 0.5f;
+        const float edge = (codebook[bits - 2][i - 1] + codebook[bits - 2][i]) * 0.5f;
         code += (uint32_t)(y >= edge) + (uint32_t)(y >= -edge);
     }
     return code;

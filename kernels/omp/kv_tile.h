@@ -53,13 +53,13 @@ WEIR_INLINE lane_float kv_float8(const weir_kv_format format, lane_uint code)
 
 WEIR_INLINE lane_float kv_centroid(const int bits, lane_uint code)
 {
-    static const float book[3][16] = {
-        { -1.510418f, -0.452780f, WEIR_KV_BOOK2 },
-        { -2.151946f, -1.343909f, -0.756005f, -0.245094f, WEIR_KV_BOOK3 },
+    static const float codebook[3][16] = {
+        { -1.510418f, -0.452780f, WEIR_KV_CODEBOOK2 },
+        { -2.151946f, -1.343909f, -0.756005f, -0.245094f, WEIR_KV_CODEBOOK3 },
         { -2.732590f, -2.069017f, -1.618046f, -1.256231f, -0.942340f, -0.656759f, -0.388048f,
-          -0.128395f, WEIR_KV_BOOK4 },
+          -0.128395f, WEIR_KV_CODEBOOK4 },
     };
-    return lane_lookup(book[bits - 2], code);
+    return lane_lookup(codebook[bits - 2], code);
 }
 
 /* `code` holds nothing beside the code. */

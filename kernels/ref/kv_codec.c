@@ -76,8 +76,8 @@ void weir_kv_affine_encode(int bits, uint8_t *codes, uint16_t *scale, uint16_t *
 
 static const float *book_of(int bits)
 {
-    static const float book2[] = { WEIR_KV_BOOK2 }, book3[] = { WEIR_KV_BOOK3 },
-                       book4[] = { WEIR_KV_BOOK4 };
+    static const float book2[] = { WEIR_KV_CODEBOOK2 }, book3[] = { WEIR_KV_CODEBOOK3 },
+                       book4[] = { WEIR_KV_CODEBOOK4 };
     return bits == 2 ? book2 : bits == 3 ? book3 : book4;
 }
 

@@ -452,7 +452,7 @@ TEST(KvWrite, RowsOfOneValue)
                     << kernel->name << " " << weir_kv_format_name(format) << " " << value;
             }
             want.hide_open(0);
-            // Turbo spreads a constant row into one value per row, far outside its book.
+            // Turbo spreads a constant row into one value per row, far outside its codebook.
             if (weir_kv_scheme_of(format) == WEIR_KV_TURBO && std::fabs(value) > 0.5f) continue;
             const Rows decoded = read(weir_kernel_ref_kv_read, want, 64, 64, format);
             expect_close(decoded.k, rows.k, 1e-7, 0.01, weir_kv_format_name(format));
@@ -461,8 +461,8 @@ TEST(KvWrite, RowsOfOneValue)
     }
 }
 
-// Mean squared error on the standard normal: what the book of each width has (spec/kv.md 9.2).
-TEST(KvTurbo, ErrorsAreThoseOfTheBook)
+// Mean squared error on the standard normal: what the codebook of each width has.
+TEST(KvTurbo, ErrorsAreThoseOfTheCodebook)
 {
     const std::pair<weir_kv_format, double> errors[] = { { WEIR_KV_TURBO2, 0.117482 },
                                                          { WEIR_KV_TURBO3, 0.034548 },

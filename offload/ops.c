@@ -1,4 +1,4 @@
-/* offload/calls.c - the typed entries: op and arguments cannot disagree; debug builds check the
+/* offload/ops.c - the typed entries: op and arguments cannot disagree; debug builds check the
  * parts of a contract that need no data. */
 #include "engine/base/checked.h"
 #include "offload/dispatch_internal.h"

@@ -1,6 +1,6 @@
-/* offload/hand_over_internal.h - a hand-over: where copies go, and what comes back. */
+/* offload/marshal_internal.h - a hand-over: where copies go, and what comes back. */
 #pragma once
-#include "offload/hand_over.h"
+#include "offload/marshal.h"
 
 typedef struct arena {
     char  *memory;
@@ -13,7 +13,7 @@ typedef struct way_back {
     size_t      bytes;
 } way_back;
 
-struct weir_hand_over {
+struct weir_marshaller {
     weir_device *device;
     arena        near, ring;
     way_back    *backs; /* [most_backs] */
@@ -34,6 +34,6 @@ struct weir_hand_over {
     } args; /* of the call */
 };
 
-/* hand_over_ops.c: the call's arguments with all its arrays in their places, which are filled; or,
+/* marshal_ops.c: the call's arguments with all its arrays in their places, which are filled; or,
  * with `measures`, adds up what they take. */
-const void *hand_over_walk(weir_hand_over *hand_over, weir_op op, const void *args);
+const void *marshal_args(weir_marshaller *marshaller, weir_op op, const void *args);

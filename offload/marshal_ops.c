@@ -1,4 +1,4 @@
-/* offload/hand_over_ops.c - every op's pointers, what lies behind them, and who reads it. One pass
+/* offload/marshal_ops.c - every op's pointers, what lies behind them, and who reads it. One pass
  * adds up, a second one places: the same text for both.
  *
  * What the host reads too lies in a ring: a launch may still read it while the next one is
@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
-#include "offload/hand_over_internal.h"
+#include "offload/marshal_internal.h"
 
 typedef enum direction { IN, OUT, BOTH } direction;
 
@@ -21,7 +21,7 @@ static void *place(arena *a, bool measures, size_t bytes)
 }
 
 /* An array that the kernel alone reads or writes, and that is the host's. */
-static void *bring(weir_hand_over *h, const void *array, size_t bytes, direction way)
+static void *bring(weir_marshaller *h, const void *array, size_t bytes, direction way)
 {
     void *const there = place(&h->near, h->measures, bytes);
     if (way != IN) {
@@ -34,13 +34,13 @@ static void *bring(weir_hand_over *h, const void *array, size_t bytes, direction
     return there;
 }
 
-static bool is_there(const weir_hand_over *h, const void *array, size_t bytes)
+static bool is_there(const weir_marshaller *h, const void *array, size_t bytes)
 {
     return array == NULL || bytes == 0 || (!h->plans && weir_device_owns(h->device, array));
 }
 
 /* One that is the device's in a step. */
-static void *data(weir_hand_over *h, const void *array, size_t bytes, direction way)
+static void *data(weir_marshaller *h, const void *array, size_t bytes, direction way)
 {
     return h->plans || is_there(h, array, bytes) ? (void *)(uintptr_t)array
                                                  : bring(h, array, bytes, way);
@@ -51,7 +51,7 @@ static size_t floats(int64_t rows, int64_t stride, int64_t width)
     return rows > 0 ? (size_t)((rows - 1) * stride + width) * sizeof(float) : 0;
 }
 
-static float *rows_of(weir_hand_over *h, const float *array, int64_t rows, int64_t stride,
+static float *rows_of(weir_marshaller *h, const float *array, int64_t rows, int64_t stride,
                       int64_t width, direction way)
 {
     return data(h, array, floats(rows, stride, width), way);
@@ -59,7 +59,7 @@ static float *rows_of(weir_hand_over *h, const float *array, int64_t rows, int64
 
 /* Rows that policies have on the host. What is planned is planned at full depth: there rows lie as
  * densely as they ever do. */
-static float *host_rows(weir_hand_over *h, const float *array, int64_t rows, int64_t stride,
+static float *host_rows(weir_marshaller *h, const float *array, int64_t rows, int64_t stride,
                         int64_t width, direction way)
 {
     const size_t bytes = floats(rows, h->plans ? width : stride, width);
@@ -67,7 +67,7 @@ static float *host_rows(weir_hand_over *h, const float *array, int64_t rows, int
 }
 
 /* A list that the host reads, too. */
-static void *list(weir_hand_over *h, const void *array, size_t bytes)
+static void *list(weir_marshaller *h, const void *array, size_t bytes)
 {
     if ((array == NULL && !h->plans) || bytes == 0) return NULL;
     void *const there = place(&h->ring, h->measures, bytes);
@@ -84,18 +84,18 @@ typedef struct entries {
 /* `used` of `stride` entries of each head, side by side. Pages in the device's address space become
  * what lies behind them, NULL where nothing does: of the pages of a table the op reads or writes
  * some, and those are there. */
-static void *const *table(weir_hand_over *h, void *const *pages, int64_t n_heads, int64_t stride,
+static void *const *table(weir_marshaller *h, void *const *pages, int64_t n_heads, int64_t stride,
                           entries used)
 {
     if ((pages == NULL && !h->plans) || used.end <= 0) return NULL;
     void **const there = place(&h->ring, h->measures, (size_t)(n_heads * used.end) * sizeof *there);
     for (int64_t i = 0; !h->measures && i < n_heads; i++)
         for (int64_t page = used.first; page < used.end; page++)
-            there[i * used.end + page] = weir_device_behind(h->device, pages[i * stride + page]);
+            there[i * used.end + page] = weir_device_resolve(h->device, pages[i * stride + page]);
     return there;
 }
 
-static void must_own(weir_hand_over *h, const void *array)
+static void must_own(weir_marshaller *h, const void *array)
 {
     if (array != NULL && !h->measures && !weir_device_owns(h->device, array)) h->is_wrong = true;
 }
@@ -114,7 +114,7 @@ static entries own_pages(const weir_kv_segment *s)
 }
 
 /* Query heads for each KV head: 0 where there are no logits. */
-static void kv_segment(weir_hand_over *h, weir_kv_segment *s, int64_t n_kv_heads, int64_t group,
+static void kv_segment(weir_marshaller *h, weir_kv_segment *s, int64_t n_kv_heads, int64_t group,
                        direction logits, entries used)
 {
     const int64_t heads = weir_kv_segment_heads(s, n_kv_heads);
@@ -133,7 +133,7 @@ static int64_t last_row(int64_t so_far, int32_t first_row, int32_t n_rows)
     return end > so_far ? end : so_far;
 }
 
-static const weir_kv_segment *kv_segments(weir_hand_over *h, const weir_kv_segment *segments,
+static const weir_kv_segment *kv_segments(weir_marshaller *h, const weir_kv_segment *segments,
                                           int64_t n, int64_t n_kv_heads, int64_t *n_rows)
 {
     weir_kv_segment *const there = list(h, segments, (size_t)n * sizeof *segments);
@@ -148,7 +148,7 @@ static const weir_kv_segment *kv_segments(weir_hand_over *h, const weir_kv_segme
 }
 
 static const weir_recurrent_segment *
-recurrent_segments(weir_hand_over *h, const weir_recurrent_segment *segments, int64_t n)
+recurrent_segments(weir_marshaller *h, const weir_recurrent_segment *segments, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
         must_own(h, segments[i].conv_history);
@@ -158,7 +158,7 @@ recurrent_segments(weir_hand_over *h, const weir_recurrent_segment *segments, in
 }
 
 /* ---- ops ------------------------------------------------------------------------------------- */
-static void rope(weir_hand_over *h, weir_rope_args *a)
+static void rope(weir_marshaller *h, weir_rope_args *a)
 {
     a->x = rows_of(h, a->x, a->n_rows, a->row_stride,
                    (a->n_heads - 1) * a->head_stride + a->rotary_dim, BOTH);
@@ -167,7 +167,7 @@ static void rope(weir_hand_over *h, weir_rope_args *a)
         data(h, a->frequencies, (size_t)(a->rotary_dim / 2) * sizeof *a->frequencies, IN);
 }
 
-static void kv_write(weir_hand_over *h, weir_kv_write_args *a)
+static void kv_write(weir_marshaller *h, weir_kv_write_args *a)
 {
     int64_t n;
     a->segments = kv_segments(h, a->segments, a->n_segments, a->n_kv_heads, &n);
@@ -175,7 +175,7 @@ static void kv_write(weir_hand_over *h, weir_kv_write_args *a)
     a->v = rows_of(h, a->v, n, a->v_stride, a->n_kv_heads * a->value_dim, IN);
 }
 
-static void kv_read(weir_hand_over *h, weir_kv_read_args *a)
+static void kv_read(weir_marshaller *h, weir_kv_read_args *a)
 {
     int64_t n;
     a->segments = kv_segments(h, a->segments, a->n_segments, a->n_kv_heads, &n);
@@ -195,7 +195,7 @@ static int64_t pages_moved(const weir_kv_compact_segment *s, int64_t n_kv_heads)
     return most;
 }
 
-static void kv_compact(weir_hand_over *h, weir_kv_compact_args *a)
+static void kv_compact(weir_marshaller *h, weir_kv_compact_args *a)
 {
     const weir_kv_compact_segment *const from = a->segments;
     weir_kv_compact_segment *const there = list(h, from, (size_t)a->n_segments * sizeof *from);
@@ -217,7 +217,7 @@ static void kv_compact(weir_hand_over *h, weir_kv_compact_args *a)
     a->segments = there;
 }
 
-static void key_products(weir_hand_over *h, weir_key_products_args *a)
+static void key_products(weir_marshaller *h, weir_key_products_args *a)
 {
     const int64_t n_rows = a->rows->n_rows;
     int64_t       end;
@@ -227,7 +227,7 @@ static void key_products(weir_hand_over *h, weir_key_products_args *a)
     a->out = host_rows(h, a->out, a->n_vectors, a->out_stride, n_rows, OUT);
 }
 
-static void attention(weir_hand_over *h, weir_attention_args *a)
+static void attention(weir_marshaller *h, weir_attention_args *a)
 {
     enum { SPLIT_PAGES = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS };
     const weir_kv_segment *const from = a->segments;
@@ -235,8 +235,8 @@ static void attention(weir_hand_over *h, weir_attention_args *a)
     for (int64_t i = 0; i < a->n_segments; i++) {
         weir_kv_segment s = from[i];
         entries         used = seen_pages(&s);
-        if (a->carry != NULL) used.first = (int64_t)a->first_split * SPLIT_PAGES;
-        if (a->carry != NULL && (int64_t)a->end_split * SPLIT_PAGES < used.end)
+        if (a->partials != NULL) used.first = (int64_t)a->first_split * SPLIT_PAGES;
+        if (a->partials != NULL && (int64_t)a->end_split * SPLIT_PAGES < used.end)
             used.end = (int64_t)a->end_split * SPLIT_PAGES;
         kv_segment(h, &s, a->n_kv_heads, a->n_heads / a->n_kv_heads, BOTH, used);
         if (!h->measures) there[i] = s;
@@ -245,10 +245,10 @@ static void attention(weir_hand_over *h, weir_attention_args *a)
     must_own(h, a->q);
     must_own(h, a->out);
     must_own(h, a->lse);
-    must_own(h, a->carry);
+    must_own(h, a->partials);
 }
 
-static void attention_mass(weir_hand_over *h, weir_attention_mass_args *a)
+static void attention_mass(weir_marshaller *h, weir_attention_mass_args *a)
 {
     const weir_attention_mass_segment *const from = a->segments;
     weir_attention_mass_segment *const there = list(h, from, (size_t)a->n_segments * sizeof *from);
@@ -270,7 +270,7 @@ static void attention_mass(weir_hand_over *h, weir_attention_mass_args *a)
 }
 
 /* Of ops without lists: all their arrays are the step's own. */
-static void rows_only(weir_hand_over *h, weir_op op, const void *args)
+static void rows_only(weir_marshaller *h, weir_op op, const void *args)
 {
 #define OWN(...)                                                                                   \
     do {                                                                                           \
@@ -332,7 +332,7 @@ static void rows_only(weir_hand_over *h, weir_op op, const void *args)
     X(KV_COMPACT, kv_compact)                                                                      \
     X(KEY_PRODUCTS, key_products) X(ATTENTION, attention) X(ATTENTION_MASS, attention_mass)
 
-const void *hand_over_walk(weir_hand_over *h, weir_op op, const void *args)
+const void *marshal_args(weir_marshaller *h, weir_op op, const void *args)
 {
     h->near.used = h->n_backs = 0;
     switch (op) {
