@@ -38,25 +38,8 @@ struct weir_stream {
 };
 
 static const char *const op_names[WEIR_OP_COUNT] = {
-    [WEIR_OP_EMBED] = "embed",
-    [WEIR_OP_RMSNORM] = "rmsnorm",
-    [WEIR_OP_GATED_RMSNORM] = "gated_rmsnorm",
-    [WEIR_OP_ROPE] = "rope",
-    [WEIR_OP_MATMUL] = "matmul",
-    [WEIR_OP_SWIGLU] = "swiglu",
-    [WEIR_OP_SIGMOID_GATE] = "sigmoid_gate",
-    [WEIR_OP_ADD] = "add",
-    [WEIR_OP_KV_WRITE] = "kv_write",
-    [WEIR_OP_KV_READ] = "kv_read",
-    [WEIR_OP_KV_COMPACT] = "kv_compact",
-    [WEIR_OP_KEY_PRODUCTS] = "key_products",
-    [WEIR_OP_ATTENTION] = "attention",
-    [WEIR_OP_ATTENTION_MASS] = "attention_mass",
-    [WEIR_OP_CONV1D] = "conv1d",
-    [WEIR_OP_GATED_DELTA_RULE] = "gated_delta_rule",
-    [WEIR_OP_CODA_QUERIES] = "coda_queries",
-    [WEIR_OP_CODA_COMBINE] = "coda_combine",
-    [WEIR_OP_CODA_WRITE] = "coda_write",
+#define WEIR_OP(NAME, name, where, launches) [WEIR_OP_##NAME] = #name,
+#include "kernels/abi/ops.inc"
 };
 
 const char *weir_op_name(weir_op op)
@@ -120,8 +103,19 @@ static const char *row_barred(const weir_stream *stream, const weir_table_row *r
     return row->isa > weir_caps_isa(&stream->caps) ? needs_text[row->isa] : NULL;
 }
 
-/* The device's rows, where it brings some; the host's of the other ops. A table of embeddings stays
- * in its file: the host reads it. */
+/* Ops that run on the host although the stream has a device. */
+static bool is_host_op(weir_op op)
+{
+    enum { DEVICE = false, HOST = true };
+    static const bool is_host[WEIR_OP_COUNT] = {
+#define WEIR_OP(NAME, name, where, launches) [WEIR_OP_##NAME] = where,
+#include "kernels/abi/ops.inc"
+    };
+    return is_host[op];
+}
+
+/* The device's rows, if it has its own, and the host's of the ops that run there; else all of the
+ * host's. */
 static bool list_rows(weir_stream *stream)
 {
     size_t                          count, n_own = 0;
@@ -131,11 +125,10 @@ static bool list_rows(weir_stream *stream)
     stream->rows = calloc(count + n_own, sizeof *stream->rows);
     if (stream->rows == NULL) return false;
     for (size_t i = 0; i < n_own; i++)
-        if (own[i]->op != WEIR_OP_EMBED)
+        if (!is_host_op(own[i]->op))
             stream->rows[stream->n_rows++] = (weir_table_row){ own[i], WEIR_ISA_ANY };
     for (size_t i = 0; i < count; i++)
-        if (own == NULL || rows[i].kernel->op == WEIR_OP_EMBED)
-            stream->rows[stream->n_rows++] = rows[i];
+        if (own == NULL || is_host_op(rows[i].kernel->op)) stream->rows[stream->n_rows++] = rows[i];
     return true;
 }
 
@@ -331,7 +324,7 @@ weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, cons
      * stream. */
     if (omp_get_max_threads() != stream->context.n_threads)
         omp_set_num_threads(stream->context.n_threads);
-    if (stream->device && kernel->op != WEIR_OP_EMBED) return run_on_device(stream, kernel, args);
+    if (stream->device && !is_host_op(kernel->op)) return run_on_device(stream, kernel, args);
     return kernel->run(&stream->context, args);
 }
 
@@ -405,7 +398,7 @@ static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
     if (!kernel) return WEIR_EUNSUPPORTED;
     const size_t bytes = kernel->scratch ? kernel->scratch(args) : 0;
     if (bytes > stream->planned) stream->planned = bytes;
-    if (stream->device && op != WEIR_OP_EMBED) weir_marshal_plan(stream->marshaller, op, args);
+    if (stream->device && !is_host_op(op)) weir_marshal_plan(stream->marshaller, op, args);
     return WEIR_OK;
 }
 

@@ -85,33 +85,11 @@ const char                 *weir_kernel_reject(const weir_stream *stream, const 
 WEIR_MUST_CHECK weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel,
                                             const void *args);
 
-/* Typed entries. EUNSUPPORTED when no row accepts, else what the kernel returned. */
-WEIR_MUST_CHECK weir_status weir_embed(weir_stream *stream, const weir_embed_args *args);
-WEIR_MUST_CHECK weir_status weir_rmsnorm(weir_stream *stream, const weir_rmsnorm_args *args);
-WEIR_MUST_CHECK weir_status weir_gated_rmsnorm(weir_stream                   *stream,
-                                               const weir_gated_rmsnorm_args *args);
-WEIR_MUST_CHECK weir_status weir_rope(weir_stream *stream, const weir_rope_args *args);
-WEIR_MUST_CHECK weir_status weir_matmul(weir_stream *stream, const weir_matmul_args *args);
-WEIR_MUST_CHECK weir_status weir_swiglu(weir_stream *stream, const weir_swiglu_args *args);
-WEIR_MUST_CHECK weir_status weir_sigmoid_gate(weir_stream                  *stream,
-                                              const weir_sigmoid_gate_args *args);
-WEIR_MUST_CHECK weir_status weir_add(weir_stream *stream, const weir_add_args *args);
-WEIR_MUST_CHECK weir_status weir_kv_write(weir_stream *stream, const weir_kv_write_args *args);
-WEIR_MUST_CHECK weir_status weir_kv_read(weir_stream *stream, const weir_kv_read_args *args);
-WEIR_MUST_CHECK weir_status weir_kv_compact(weir_stream *stream, const weir_kv_compact_args *args);
-WEIR_MUST_CHECK weir_status weir_key_products(weir_stream                  *stream,
-                                              const weir_key_products_args *args);
-WEIR_MUST_CHECK weir_status weir_attention(weir_stream *stream, const weir_attention_args *args);
-WEIR_MUST_CHECK weir_status weir_attention_mass(weir_stream                    *stream,
-                                                const weir_attention_mass_args *args);
-WEIR_MUST_CHECK weir_status weir_conv1d(weir_stream *stream, const weir_conv1d_args *args);
-WEIR_MUST_CHECK weir_status weir_gated_delta_rule(weir_stream                      *stream,
-                                                  const weir_gated_delta_rule_args *args);
-WEIR_MUST_CHECK weir_status weir_coda_queries(weir_stream                  *stream,
-                                              const weir_coda_queries_args *args);
-WEIR_MUST_CHECK weir_status weir_coda_combine(weir_stream                  *stream,
-                                              const weir_coda_combine_args *args);
-WEIR_MUST_CHECK weir_status weir_coda_write(weir_stream *stream, const weir_coda_write_args *args);
+/* Typed entries, weir_rmsnorm and so on: one per op of kernels/abi/ops.inc. EUNSUPPORTED if no row
+ * accepts, else what the kernel returned. */
+#define WEIR_OP(NAME, name, where, launches)                                                       \
+    WEIR_MUST_CHECK weir_status weir_##name(weir_stream *stream, const weir_##name##_args *args);
+#include "kernels/abi/ops.inc"
 
 #ifdef __cplusplus
 }

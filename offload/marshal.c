@@ -1,5 +1,5 @@
-/* offload/marshal.c - the room that hand-overs take, planned or as they come, and one of them
- * from its beginning to its end. */
+/* offload/marshal.c - the memory that marshalling takes, planned or grown on demand, and one call
+ * from begin to end. */
 #include "offload/marshal.h"
 
 #include <stdlib.h>
@@ -7,141 +7,138 @@
 #include "engine/base/checked.h"
 #include "offload/marshal_internal.h"
 
-#define STEP ((size_t)64 << 10) /* growth in whole steps */
+#define STEP ((size_t)64 << 10) /* memory grows in whole steps */
 
 weir_status weir_marshal_open(weir_marshaller **out, weir_device *device)
 {
-    weir_marshaller *const h = calloc(1, sizeof *h);
-    if (h == NULL) return WEIR_ENOMEM;
-    h->device = device;
-    *out = h;
+    weir_marshaller *const m = calloc(1, sizeof *m);
+    if (m == NULL) return WEIR_ENOMEM;
+    m->device = device;
+    *out = m;
     return WEIR_OK;
 }
 
-void weir_marshal_close(weir_marshaller *marshaller)
+void weir_marshal_close(weir_marshaller *m)
 {
-    if (marshaller == NULL) return;
-    weir_device_finish(marshaller->device);
-    weir_device_free(marshaller->device, marshaller->near.memory, marshaller->near.bytes);
-    weir_device_free_unified(marshaller->device, marshaller->ring.memory, marshaller->ring.bytes);
-    free(marshaller->backs);
-    free(marshaller);
+    if (m == NULL) return;
+    weir_device_finish(m->device);
+    weir_device_free(m->device, m->copies.memory, m->copies.bytes);
+    weir_device_free_unified(m->device, m->ring.memory, m->ring.bytes);
+    free(m->copy_backs);
+    free(m);
 }
 
-/* Adds up what the call takes. */
-static void measure(weir_marshaller *h, weir_op op, const void *args, size_t *ring)
+/* Adds up what the call takes: copies.used, n_copy_backs and *ring. */
+static void measure(weir_marshaller *m, weir_op op, const void *args, size_t *ring)
 {
-    const size_t used = h->ring.used;
-    h->measures = true;
-    h->ring.used = 0;
-    (void)marshal_args(h, op, args);
-    h->measures = false;
-    *ring = h->ring.used;
-    h->ring.used = used;
+    const size_t used = m->ring.used;
+    m->is_measuring = true;
+    m->ring.used = 0;
+    (void)marshal_args(m, op, args);
+    m->is_measuring = false;
+    *ring = m->ring.used;
+    m->ring.used = used;
 }
 
-void weir_marshal_plan_reset(weir_marshaller *marshaller)
+void weir_marshal_plan_reset(weir_marshaller *m)
 {
-    marshaller->planned_near = marshaller->planned_ring = marshaller->planned_backs = 0;
+    m->planned_copies = m->planned_ring = m->planned_copy_backs = 0;
 }
 
 static size_t greater(size_t a, size_t b) { return a > b ? a : b; }
 
-void weir_marshal_plan(weir_marshaller *marshaller, weir_op op, const void *args)
+void weir_marshal_plan(weir_marshaller *m, weir_op op, const void *args)
 {
     size_t ring;
-    marshaller->plans = true;
-    measure(marshaller, op, args, &ring);
-    marshaller->plans = false;
-    marshaller->planned_near = greater(marshaller->planned_near, marshaller->near.used);
-    marshaller->planned_ring = greater(marshaller->planned_ring, ring);
-    marshaller->planned_backs = greater(marshaller->planned_backs, marshaller->n_backs);
+    m->is_planning = true;
+    measure(m, op, args, &ring);
+    m->is_planning = false;
+    m->planned_copies = greater(m->planned_copies, m->copies.used);
+    m->planned_ring = greater(m->planned_ring, ring);
+    m->planned_copy_backs = greater(m->planned_copy_backs, m->n_copy_backs);
 }
 
-/* Launches that may be under way before one has to be waited for. */
-enum { CALLS = 8 };
+/* Launches that may be queued before one is waited for. */
+enum { QUEUED_CALLS = 8 };
 
-static bool near_bytes(size_t *out, size_t bytes) { return weir_align_size(out, bytes, STEP); }
+static bool copies_bytes(size_t *out, size_t bytes) { return weir_align_size(out, bytes, STEP); }
 static bool ring_bytes(size_t *out, size_t bytes)
 {
-    return weir_align_size(out, bytes, STEP) && weir_mul_size(out, *out, CALLS);
+    return weir_align_size(out, bytes, STEP) && weir_mul_size(out, *out, QUEUED_CALLS);
 }
 
-weir_marshal_memory weir_marshal_planned(const weir_marshaller *marshaller)
+weir_marshal_memory weir_marshal_planned(const weir_marshaller *m)
 {
     weir_marshal_memory memory;
-    if (!near_bytes(&memory.device, marshaller->planned_near)) memory.device = SIZE_MAX / 2;
-    if (!ring_bytes(&memory.unified, marshaller->planned_ring)) memory.unified = SIZE_MAX / 2;
+    if (!copies_bytes(&memory.device, m->planned_copies)) memory.device = SIZE_MAX / 2;
+    if (!ring_bytes(&memory.unified, m->planned_ring)) memory.unified = SIZE_MAX / 2;
     return memory;
 }
 
-weir_marshal_memory weir_marshal_held(const weir_marshaller *marshaller)
+weir_marshal_memory weir_marshal_held(const weir_marshaller *m)
 {
-    return (weir_marshal_memory){ .device = marshaller->near.bytes,
-                                  .unified = marshaller->ring.bytes };
+    return (weir_marshal_memory){ .device = m->copies.bytes, .unified = m->ring.bytes };
 }
 
-static weir_status grow_near(weir_marshaller *h, size_t bytes)
+static weir_status grow_copies(weir_marshaller *m, size_t bytes)
 {
-    if (bytes <= h->near.bytes) return WEIR_OK;
-    if (!near_bytes(&bytes, bytes)) return WEIR_ENOMEM;
-    weir_device_finish(h->device); /* a queued kernel may still read it */
-    weir_device_free(h->device, h->near.memory, h->near.bytes);
-    h->near = (arena){ .memory = weir_device_alloc(h->device, bytes), .bytes = bytes };
-    if (h->near.memory == NULL) h->near.bytes = 0;
-    return h->near.memory != NULL ? WEIR_OK : WEIR_ENOMEM;
+    if (bytes <= m->copies.bytes) return WEIR_OK;
+    if (!copies_bytes(&bytes, bytes)) return WEIR_ENOMEM;
+    weir_device_finish(m->device); /* a queued kernel may still read it */
+    weir_device_free(m->device, m->copies.memory, m->copies.bytes);
+    m->copies = (arena){ .memory = weir_device_alloc(m->device, bytes), .bytes = bytes };
+    if (m->copies.memory == NULL) m->copies.bytes = 0;
+    return m->copies.memory != NULL ? WEIR_OK : WEIR_ENOMEM;
 }
 
-static weir_status grow_ring(weir_marshaller *h, size_t bytes)
+static weir_status grow_ring(weir_marshaller *m, size_t bytes)
 {
-    if (bytes <= h->ring.bytes) return WEIR_OK;
-    weir_device_finish(h->device);
-    weir_device_free_unified(h->device, h->ring.memory, h->ring.bytes);
-    h->ring = (arena){ .memory = weir_device_alloc_unified(h->device, bytes), .bytes = bytes };
-    if (h->ring.memory == NULL) h->ring.bytes = 0;
-    return h->ring.memory != NULL ? WEIR_OK : WEIR_ENOMEM;
+    if (bytes <= m->ring.bytes) return WEIR_OK;
+    weir_device_finish(m->device);
+    weir_device_free_unified(m->device, m->ring.memory, m->ring.bytes);
+    m->ring = (arena){ .memory = weir_device_alloc_unified(m->device, bytes), .bytes = bytes };
+    if (m->ring.memory == NULL) m->ring.bytes = 0;
+    return m->ring.memory != NULL ? WEIR_OK : WEIR_ENOMEM;
 }
 
-static weir_status grow_backs(weir_marshaller *h, size_t n)
+static weir_status grow_copy_backs(weir_marshaller *m, size_t n)
 {
-    if (n <= h->most_backs) return WEIR_OK;
-    way_back *const backs = realloc(h->backs, 2 * n * sizeof *backs);
-    if (backs == NULL) return WEIR_ENOMEM;
-    h->backs = backs;
-    h->most_backs = 2 * n;
+    if (n <= m->max_copy_backs) return WEIR_OK;
+    copy_back *const copy_backs = realloc(m->copy_backs, 2 * n * sizeof *copy_backs);
+    if (copy_backs == NULL) return WEIR_ENOMEM;
+    m->copy_backs = copy_backs;
+    m->max_copy_backs = 2 * n;
     return WEIR_OK;
 }
 
-weir_status weir_marshal_reserve(weir_marshaller *marshaller)
+weir_status weir_marshal_reserve(weir_marshaller *m)
 {
-    WEIR_TRY(grow_near(marshaller, marshaller->planned_near));
-    WEIR_TRY(grow_ring(marshaller, weir_marshal_planned(marshaller).unified));
-    return grow_backs(marshaller, marshaller->planned_backs);
+    WEIR_TRY(grow_copies(m, m->planned_copies));
+    WEIR_TRY(grow_ring(m, weir_marshal_planned(m).unified));
+    return grow_copy_backs(m, m->planned_copy_backs);
 }
 
-weir_status weir_marshal_begin(weir_marshaller *marshaller, weir_op op, const void *args,
-                               const void **out)
+weir_status weir_marshal_begin(weir_marshaller *m, weir_op op, const void *args, const void **out)
 {
     size_t ring;
-    marshaller->is_wrong = false;
-    measure(marshaller, op, args, &ring);
-    WEIR_TRY(grow_near(marshaller, marshaller->near.used));
-    if (ring > marshaller->ring.bytes)
-        WEIR_TRY(ring_bytes(&ring, ring) ? grow_ring(marshaller, ring) : WEIR_ENOMEM);
-    WEIR_TRY(grow_backs(marshaller, marshaller->n_backs));
-    if (marshaller->ring.used + ring > marshaller->ring.bytes) {
-        weir_device_finish(marshaller->device);
-        marshaller->ring.used = 0;
+    m->is_invalid = false;
+    measure(m, op, args, &ring);
+    WEIR_TRY(grow_copies(m, m->copies.used));
+    if (ring > m->ring.bytes) WEIR_TRY(ring_bytes(&ring, ring) ? grow_ring(m, ring) : WEIR_ENOMEM);
+    WEIR_TRY(grow_copy_backs(m, m->n_copy_backs));
+    if (m->ring.used + ring > m->ring.bytes) {
+        weir_device_finish(m->device);
+        m->ring.used = 0;
     }
-    *out = marshal_args(marshaller, op, args);
-    return marshaller->is_wrong ? WEIR_EINVAL : WEIR_OK;
+    *out = marshal_args(m, op, args);
+    return m->is_invalid ? WEIR_EINVAL : WEIR_OK;
 }
 
-void weir_marshal_end(weir_marshaller *marshaller)
+void weir_marshal_end(weir_marshaller *m)
 {
-    for (size_t i = 0; i < marshaller->n_backs; i++) {
-        const way_back *const back = &marshaller->backs[i];
-        weir_device_copy(marshaller->device, back->dst, back->src, back->bytes);
+    for (size_t i = 0; i < m->n_copy_backs; i++) {
+        const copy_back *const back = &m->copy_backs[i];
+        weir_device_copy(m->device, back->dst, back->src, back->bytes);
     }
-    marshaller->n_backs = 0;
+    m->n_copy_backs = 0;
 }

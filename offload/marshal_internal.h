@@ -1,4 +1,4 @@
-/* offload/marshal_internal.h - a hand-over: where copies go, and what comes back. */
+/* offload/marshal_internal.h - the state of one call's marshalling. */
 #pragma once
 #include "offload/marshal.h"
 
@@ -7,33 +7,28 @@ typedef struct arena {
     size_t bytes, used;
 } arena;
 
-typedef struct way_back {
+typedef struct copy_back {
     void       *dst;
     const void *src;
     size_t      bytes;
-} way_back;
+} copy_back;
 
 struct weir_marshaller {
     weir_device *device;
-    arena        near, ring;
-    way_back    *backs; /* [most_backs] */
-    size_t       n_backs, most_backs;
-    bool         measures, plans; /* plans: what is not there yet counts as calls will have it */
-    size_t       planned_near, planned_ring, planned_backs;
-    bool         is_wrong; /* an array that the op needs on the device is not there */
+    arena        copies; /* device memory: arrays of the call that are host memory */
+    arena        ring; /* unified memory: lists and tables; queued launches may still read it */
+    copy_back   *copy_backs; /* [max_copy_backs] */
+    size_t       n_copy_backs, max_copy_backs;
+    bool         is_measuring; /* adds up bytes, places nothing */
+    bool         is_planning; /* is_measuring, and absent arrays count with their worst-case size */
+    bool         is_invalid; /* the op cannot be launched with these arguments */
+    size_t       planned_copies, planned_ring, planned_copy_backs;
     union {
-        weir_rope_args             rope;
-        weir_kv_write_args         kv_write;
-        weir_kv_read_args          kv_read;
-        weir_kv_compact_args       kv_compact;
-        weir_key_products_args     key_products;
-        weir_attention_args        attention;
-        weir_attention_mass_args   attention_mass;
-        weir_conv1d_args           conv1d;
-        weir_gated_delta_rule_args gated_delta_rule;
+#define WEIR_OP(NAME, name, where, launches) weir_##name##_args name;
+#include "kernels/abi/ops.inc"
     } args; /* of the call */
 };
 
-/* marshal_ops.c: the call's arguments with all its arrays in their places, which are filled; or,
- * with `measures`, adds up what they take. */
-const void *marshal_args(weir_marshaller *marshaller, weir_op op, const void *args);
+/* marshal_arrays.c: walks all pointers of the call. Returns the arguments to launch with; while
+ * measuring, adds up what they take and returns NULL pointers. */
+const void *marshal_args(weir_marshaller *m, weir_op op, const void *args);

@@ -165,7 +165,13 @@ static inline bool weir_kv_needs_open(weir_kv_format format)
     return scheme == WEIR_KV_CHANNEL || scheme == WEIR_KV_KIVI;
 }
 
-/* Loses something beside f16's rounding: to be disclosed. */
+/* Codes are of rotated rows: a token's dims cannot be read one by one. */
+static inline bool weir_kv_is_rotated(weir_kv_format format)
+{
+    return weir_kv_scheme_of(format) == WEIR_KV_TURBO;
+}
+
+/* Loses more than f16's rounding: to be disclosed. */
 static inline bool weir_kv_is_lossy(weir_kv_format format) { return weir_kv_bits(format) < 16; }
 
 /* NULL, or why rows of `dim` values cannot be kept in this format. */
