@@ -270,7 +270,7 @@ static weir_status no_kernel(const weir_model *model, weir_status status, weir_e
     if (device != NULL && status == WEIR_EUNSUPPORTED)
         return weir_error_set(error, status,
                               "%s has no kernel for some op of this model in its KV format; it has "
-                              "them for kv.format f16, bf16, q8_0 and turbo4",
+                              "them for kv.format" WEIR_KV_CUDA_READ_TEXT,
                               weir_device_name(device));
     return weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
 }

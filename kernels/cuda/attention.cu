@@ -328,11 +328,7 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
 }
 
 /* ---- the row --------------------------------------------------------------------------------- */
-bool is_read(weir_kv_format format)
-{
-    return format == WEIR_KV_F16 || format == WEIR_KV_BF16 || format == WEIR_KV_Q8_0 ||
-           format == WEIR_KV_TURBO4;
-}
+bool is_read(weir_kv_format format) { return weir_kv_cuda_use(format) & WEIR_KV_CUDA_READ; }
 
 const char *reject(const weir_caps *caps, const void *op_args)
 {
@@ -344,9 +340,9 @@ const char *reject(const weir_caps *caps, const void *op_args)
         weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
     if (args->k_format != args->v_format || !is_read(args->k_format))
-        return "reads KV in f16, bf16, q8_0 or turbo4";
-    if (args->k_format == WEIR_KV_TURBO4 && (args->key_dim < 32 || args->value_dim < 32))
-        return "turbo4 rows of 16";
+        return "reads KV in" WEIR_KV_CUDA_READ_TEXT;
+    if (weir_kv_is_rotated(args->k_format) && (args->key_dim < 32 || args->value_dim < 32))
+        return "turbo rows of 16";
     if (first.k != others.k || first.v != others.v) return "reads all pages in one format";
     if (args->key_dim > 256 || args->value_dim > 256) return "head wider than 256";
     if (args->value_dim % 8 != 0) return "value_dim % 8 != 0";
@@ -380,13 +376,10 @@ Call call_of(const weir_attention_args &args)
     call.window = args.window > 0 ? args.window : INT32_MAX;
     call.first_split = args.partials ? args.first_split : 0,
     call.end_split = args.partials ? args.end_split : INT32_MAX;
-    call.wide_rows = !is_wide_head(args) ? 64
-                     : args.k_format == WEIR_KV_Q8_0 || args.k_format == WEIR_KV_TURBO4
-                         ? kNarrowRows
-                         : 32;
+    call.wide_rows = !is_wide_head(args) ? 64 : weir_kv_is_lossy(args.k_format) ? kNarrowRows : 32;
     call.scale = args.scale * 1.44269504f;
     call.is_last = !args.partials || args.is_last;
-    if (args.k_format == WEIR_KV_TURBO4) set_turbo(call);
+    if (weir_kv_is_rotated(args.k_format)) set_turbo(call);
     return call;
 }
 
@@ -443,10 +436,16 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     }
     if (n_narrow > INT32_MAX || n_wide > INT32_MAX || n_joins > INT32_MAX) return WEIR_EINVAL;
     switch (args.k_format) {
-    case WEIR_KV_F16: launch_format<FormatF16>(call, n_narrow, n_wide, stream); break;
-    case WEIR_KV_BF16: launch_format<FormatBf16>(call, n_narrow, n_wide, stream); break;
-    case WEIR_KV_Q8_0: launch_format<FormatQ8>(call, n_narrow, n_wide, stream); break;
-    case WEIR_KV_TURBO4: launch_format<FormatTurbo4>(call, n_narrow, n_wide, stream); break;
+#define LAUNCH_NONE(name)
+#define LAUNCH_WRITE(name)
+#define LAUNCH_READ(name)                                                                          \
+    case WEIR_KV_##name:                                                                           \
+        launch_format<PageFormat<WEIR_KV_##name>>(call, n_narrow, n_wide, stream);                 \
+        break;
+#define LAUNCH_BOTH(name) LAUNCH_READ(name)
+#define X(name, text, bits, scheme, attention, cuda) LAUNCH_##cuda(name)
+        WEIR_KV_FORMAT_MAP(X)
+#undef X
     default: return WEIR_EUNSUPPORTED;
     }
     if (n_joins > 0) WEIR_LAUNCH(join_partials, (unsigned)n_joins, kThreads, 0, stream, call);

@@ -36,16 +36,10 @@ enum { READS_CODED = 1 };
 #endif
 
 #pragma omp declare target
-WEIR_INLINE bool is_direct(weir_kv_format format)
-{
-    return weir_kv_scheme_of(format) == WEIR_KV_PLAIN || format == WEIR_KV_Q8_0 ||
-           format == WEIR_KV_TURBO4;
-}
-
-/* turbo4 rows of 16 dims are all end. */
+/* Direct turbo rows of 16 dims do not fill a block of codes. */
 WEIR_INLINE bool is_direct_v(weir_kv_format format, int64_t value_dim)
 {
-    return is_direct(format) && (format != WEIR_KV_TURBO4 || value_dim >= KV_GROUP);
+    return weir_kv_is_direct(format) && (!weir_kv_is_rotated(format) || value_dim >= KV_GROUP);
 }
 
 /* The scales of a V tile that go into the weights, f16 [32]; NULL: values are multiplied as they
@@ -86,7 +80,7 @@ WEIR_NOINLINE void expand_keys(float *block, const char *part, weir_kv_format pa
                                int64_t key_dim, int64_t tile, int64_t first, int tid)
 {
 #define KV_FORMAT_STATEMENT                                                                        \
-    if (!is_direct(format)) kv_expand_k(block, part, format, key_dim, tile, first, tid);
+    if (!weir_kv_is_direct(format)) kv_expand_k(block, part, format, key_dim, tile, first, tid);
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT
 }

@@ -22,7 +22,7 @@ enum {
 };
 
 /* statement with `format` as a constant */
-#define KV_FORMAT_CASE(name, text, bits, scheme)                                                   \
+#define KV_FORMAT_CASE(name, ...)                                                                  \
     case WEIR_KV_##name: {                                                                         \
         const weir_kv_format format = WEIR_KV_##name;                                              \
         KV_FORMAT_STATEMENT                                                                        \
