@@ -1,6 +1,6 @@
 /* offload/device_checked.c - the host as a device. Each block is a mapping of its own, without
  * access but while a kernel or a copy runs; one that was freed stays mapped without access until
- * the device closes, so whoever still reads it ends there. The smallest block is a page: a test's
+ * the device closes, so a read after free faults. The smallest block is a page: a test's
  * memory, not a user's. */
 #include <omp.h>
 #include <stdio.h>

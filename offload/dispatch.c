@@ -293,13 +293,6 @@ static weir_status grow_scratch(weir_stream *stream, size_t bytes)
     return WEIR_OK;
 }
 
-weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *args)
-{
-    const weir_kernel *kernel = first_accepting(stream, op, args);
-    if (!kernel) return WEIR_EUNSUPPORTED;
-    return grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0);
-}
-
 /* Launches follow each other: the single source waits for its regions, overrides are on the
  * device's default stream, for which regions wait. What failed among the queued ones is found
  * before a region is entered: its runtime would end the process. */

@@ -38,7 +38,7 @@ static weir_status find_plugin(char *path, size_t size, weir_error *error)
         }
     return weir_error_set(
         error, WEIR_EUNSUPPORTED,
-        "no libweir_gpu.so beside the program; build //offload:weir_gpu with --config=gpu");
+        "no libweir_gpu.so next to the program; build //offload:weir_gpu with --config=gpu");
 }
 
 weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, weir_error *error)

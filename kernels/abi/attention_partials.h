@@ -1,12 +1,11 @@
-/* kernels/abi/attention_partials.h - what is known of a query row over some positions, and how two
- * such parts become one (kernels/abi/ops.h, attention).
+/* kernels/abi/attention_partials.h - attention of a query row over some of its positions, and how
+ * two such results are merged (kernels/abi/ops/attention.h).
  *
- *   partials[0]        maximum m of the scores, times log2(e); -FLT_MAX: of nothing
- *   partials[1]        l = sum of 2^(score - m)
- *   partials[2 + d]    o = sum of 2^(score - m) * V[d], not divided; turbo's V as the kernel keeps
+ *   partials[0]      maximum m of the scores, times log2(e); -FLT_MAX: no positions
+ *   partials[1]      l = sum of 2^(score - m)
+ *   partials[2 + d]  o = sum of 2^(score - m) * V[d], not divided; turbo's V as the kernel reads
  * it: rotated, or not (m, l, o) + (m', l', o') = (M, l 2^(m-M) + l' 2^(m'-M), o 2^(m-M) + o'
- * 2^(m'-M)), M = max(m, m'): associative and commutative but for rounding (Dao et al. 2022; spec:
- * tiles on any device, in any order). */
+ * 2^(m'-M)), M = max(m, m'): associative and commutative except for rounding (Dao et al. 2022). */
 #pragma once
 #include <float.h>
 #include <math.h>

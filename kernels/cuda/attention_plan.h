@@ -15,9 +15,9 @@ namespace weir_cuda_attention {
 constexpr int kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_ATTENTION_SPLIT,
               kWarp = 32;
 constexpr int kNarrowRows =
-    16; /* up to so many query rows of a KV head are one row of tensor tiles                   */
+    16; /* up to this many query rows of a KV head are one row of tensor tiles                   */
 constexpr int kApartRows =
-    64; /* up to so many, splits are units of their own: they are what keeps the machine busy  */
+    64; /* up to this many, splits are units of their own, to occupy the machine  */
 constexpr float kNothing = -FLT_MAX; /* the maximum of no score */
 
 struct Call {

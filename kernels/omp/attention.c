@@ -2,23 +2,23 @@
  * 2018; Dao et al. 2022), decode and prefill.
  *
  * A unit is (segment, KV head of its range, block of query rows, split or all splits). A query row
- * is one token of one head of the group: row = token * group + head, so that all heads of a group
- * share every K and V tile that is read. Work on a tile of 32 positions: scores   thread =
- * (position lanes, rows): sum over key_dim of q[d][row] * K[d][position], q staged and scaled by
- * scale * log2(e) softmax  new maximum, weights = 2^(score - maximum), decay of what was summed
- * before values   thread = lanes of value_dim: value[dim] = value[dim] * decay + sum over the 32
- * positions of weight * V[position][dim] Every (row, position) and (row, dim) is one chain of
- * multiply-adds in ascending order, so a row's bits do not depend on the rows beside it. Splits of
- * 1024 positions start afresh and are merged pairwise in ascending order, either here, when a unit
- * walks all its splits (many rows), or from split_partials in the scratch by a second region (few
- * rows: the splits are what keeps the machine busy). A call may take only some of the splits: the
- * totals then come from and go to the partials.
+ * is one token of one head of the group: row = token * group + head, so all heads of a group share
+ * every K and V tile that is read. Work on a tile of 32 positions:
+ *     scores   thread = (position lanes, rows): sum over key_dim of q[d][row] * K[d][position], q
+ *              staged and scaled by scale * log2(e)
+ *     softmax  new maximum, weights = 2^(score - maximum), decay of the earlier sums
+ *     values   thread = lanes of value_dim: value[dim] = value[dim] * decay + sum over the 32
+ *              positions of weight * V[position][dim]
+ * Every (row, position) and (row, dim) is one chain of multiply-adds in ascending order, so a row's
+ * bits do not depend on the other rows of the block. Splits of 1024 positions start afresh and are
+ * merged pairwise in ascending order, either here, when a unit walks all its splits (many rows), or
+ * from split partials in the scratch by a second region (few rows: the splits occupy the machine).
+ * A call may take only some of the splits: the totals then come from and go to args->partials.
  *
- * Formats: attention_formats.h says how tiles are read. A row reads its own page wide where the
- * format has open pages, so there the units are cut at pages. Turbo's K meets queries that are
- * rotated alike, turbo's V is turned back when the sum is done: once per row, not per position.
- * Where only the sinks are turbo's, or all pages but the sinks, the tiles of the others are rotated
- * as they are read (attention_turn.h).
+ * Formats: attention_formats.h. A row reads its own page open where the format has open pages, so
+ * there the units are cut at pages. Queries are rotated for turbo's K, and the sum over turbo's V
+ * is rotated back: once per row, not per position. Where only the sinks are turbo's, or all pages
+ * but the sinks, the tiles of the others are rotated as they are read (attention_turn.h).
  *
  * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on
  * the host. Decode is bound by memory: the next tile is prefetched while this one is used. */
@@ -39,7 +39,7 @@ typedef struct attention_unit {
     float  *split_partials; /* of this segment, NULL: merge and write out */
     int32_t plan_first_split, plan_n_splits;
     float  *logits; /* of this KV head's first query head, NULL: none of the segment's last rows are
-                       here, or nobody asks */
+                       here, or NULL */
 } attention_unit;
 
 /* NULL past the end of the unit. */

@@ -1,12 +1,13 @@
-/* kernels/omp/attention_formats.h - how attention reads the tiles of a page: which formats it
- * multiplies as they lie, and the rest expanded.
+/* kernels/omp/attention_formats.h - how attention reads the tiles of a page (the column `attention`
+ * of the table in kernels/abi/kv_format.h).
  *
- *   direct     f32 f16 bf16 q8_0 turbo4: codes become floats in registers, between the load and the
- * product. A scale that belongs to a token stays outside the sum over dims: K multiplies the score
- * by it, V the weight. expanded   all others, and the ends of V rows that do not fill a chunk: 32
- * dims of K or a chunk of V go to f32 in team memory and are read like f32 pages. The functions
- * that expand are not inlined, so a format costs one small loop and not one per register block.
- * Sides are chosen apart: any pair of formats works and costs no code of its own. What is chosen
+ *   DIRECT     codes become floats in registers, between the load and the product. A scale that
+ *              belongs to a token stays outside the sum over dims: K multiplies the score by it, V
+ *              the weight.
+ *   EXPANDED   these, and the ends of V rows that do not fill a chunk: 32 dims of K or a chunk of V
+ *              go to f32 in team memory and are read like f32 pages. The functions that expand are
+ *              not inlined, so a format costs one small loop and not one per register block.
+ * K and V are chosen separately: any pair of formats works and costs no code of its own. The choice
  * depends on format and width alone. */
 #pragma once
 #include "kernels/omp/kv_tile.h"

@@ -4,7 +4,7 @@
  * Cosines, by head: a vector of rows, or of the dims of a row, against LANE_ROWS candidates at a
  * time. The exact bank's values lie by row, so a thread has a slot and lanes have dims; keys lie
  * with the token innermost, so lanes have rows, of which those of prototypes count. A cosine is one
- * chain per lane in ascending order: where a slot's row lies, and who is asked beside it, does not
+ * chain per lane in ascending order: a slot's row and the other candidates of the call do not
  * change its bits.
  *
  * Cost: 2 * n_slots * head_dim flops per candidate and head, half of it for the low band of keys;

@@ -18,7 +18,7 @@ typedef struct ref_row {
     const weir_attention_args *args;
     const weir_kv_segment     *segment;
     const float               *q;
-    float                     *logits; /* by position, of a segment's last row; NULL: nobody asks */
+    float                     *logits; /* by position, of a segment's last row; NULL: not wanted */
     int64_t                    head, last; /* KV head, own position */
     float                      maximum, sum, value[DIM_MAX];
 } ref_row;

@@ -39,7 +39,8 @@ class Sequence {
         : n_rows_(static_cast<int32_t>(rows.size()))
     {
         pages_per_head_ = (n_rows_ + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        const size_t page = weir_page_bytes(WEIR_F32, h.key_dim, h.value_dim) / sizeof(float);
+        const size_t page =
+            (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, h.key_dim, h.value_dim) / sizeof(float);
         storage_.assign(static_cast<size_t>(h.n_kv_heads * pages_per_head_), Floats(page, 0.0f));
         for (Floats &one : storage_) table_.push_back(one.data());
         Floats keys, values;

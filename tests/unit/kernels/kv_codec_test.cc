@@ -125,7 +125,8 @@ TEST(KvFormat, PartsAreAlignedAndPlainPagesAreThoseOfKvPage)
     }
     for (const auto &[format, dtype] :
          { std::pair{ WEIR_KV_F16, WEIR_F16 }, std::pair{ WEIR_KV_F32, WEIR_F32 } }) {
-        EXPECT_EQ((size_t)weir_kv_bytes(format, format, 77, 45), weir_page_bytes(dtype, 77, 45));
+        EXPECT_EQ((size_t)weir_kv_bytes(format, format, 77, 45),
+                  weir_row_bytes(dtype, WEIR_PAGE_TOKENS * (77 + 45)));
         EXPECT_EQ((size_t)weir_kv_v_part(format, 77),
                   weir_row_bytes(dtype, weir_page_v(0, 77, 45)));
     }
