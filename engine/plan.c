@@ -156,7 +156,7 @@ weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts,
 {
     const weir_workspace_limits limits = workspace_limits(plan, parts, chunk);
     weir_kv_spec                seen = *parts->spec;
-    weir_stream_scratch_size    scratch = { 0 }, eviction = { 0 };
+    weir_stream_memory          scratch = { 0 }, eviction = { 0 };
     seen.max_rows = plan->window;
     if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
     if (with_scratch)
@@ -166,8 +166,8 @@ weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts,
     const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged +
                         weir_kv_evictor_near_bytes(&seen) +
                         greater(scratch.scratch, eviction.scratch) +
-                        greater(scratch.near, eviction.near);
-    plan->prefetch = staged + lists;
+                        greater(scratch.device, eviction.device);
+    plan->staging = staged + lists;
     plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
                         weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) =

@@ -1,8 +1,8 @@
 /* offload/bandwidth.h - the machine's read bandwidth, measured: the figure that memory-bound
  * kernels are compared with.
  *
- * It differs between processes on one machine (threads land on other core complexes), so whoever
- * reports a speed measures this beside it, in the same process. */
+ * It differs between processes on one machine (threads land on other core complexes), so a report
+ * of speed measures it in the same process. */
 #pragma once
 #include <stddef.h>
 #include <stdint.h>
@@ -31,7 +31,7 @@ WEIR_MUST_CHECK weir_status weir_bandwidth_measure(weir_bandwidth *out, int32_t 
 
 /* Of a device: copies from one block of its memory to another, what they read and what they write,
  * over `repetitions` (0: 12) of them. The blocks, two of half a gibibyte or of a 32nd of what was
- * free, are beside every budget and freed again. ENOMEM, EDEVICE. */
+ * free, are charged to no account and freed again. ENOMEM, EDEVICE. */
 WEIR_MUST_CHECK weir_status weir_bandwidth_measure_device(weir_bandwidth *out, weir_device *device,
                                                           int32_t repetitions, weir_error *error);
 

@@ -13,8 +13,8 @@
 
 enum { MOST_NUMBER = 15 };
 
-/* Blocks, failure and protection: copies come from any thread. One lock for all devices, as there
- * is one. */
+/* Guards blocks, failure and protection, as any thread may copy. One lock: a process opens one
+ * device. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool number_of(const char *name, int *number)
@@ -57,8 +57,7 @@ void weir_device_close(weir_device *device)
 {
     if (device == NULL) return;
     WEIR_ASSERT(device->n_blocks == 0 &&
-                device->space == NULL); /* memory of the device is still held: whoever holds it
-                                           would use it after this */
+                device->space == NULL); /* else its owner would use it after free */
     if (device->kind->close != NULL) device->kind->close(device);
     free(device);
 }
@@ -84,13 +83,12 @@ void weir_device_fail(weir_device *device, const char *text)
 
 const char *weir_device_failure(const weir_device *device)
 {
-    return atomic_load(&device->has_failed) ? device->failure
-                                            : NULL; /* the first text stays as it is */
+    return atomic_load(&device->has_failed) ? device->failure : NULL; /* the text never changes */
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
-/* The first block that begins behind the address. */
-static size_t block_behind(const weir_device *device, const void *memory)
+/* Index of the first block that begins after the address. */
+static size_t block_after(const weir_device *device, const void *memory)
 {
     size_t low = 0, high = device->n_blocks;
     while (low < high) {
@@ -105,7 +103,7 @@ static size_t block_behind(const weir_device *device, const void *memory)
 
 static bool owns(const weir_device *device, const void *memory)
 {
-    const size_t at = block_behind(device, memory);
+    const size_t at = block_after(device, memory);
     return at > 0 && (size_t)((const char *)memory - device->blocks[at - 1].memory) <
                          device->blocks[at - 1].bytes;
 }
@@ -135,7 +133,7 @@ void *weir_device_alloc(weir_device *device, size_t bytes)
     if (device->failure[0] == '\0' && device->n_blocks < DEVICE_BLOCKS)
         memory = device->kind->alloc(device, bytes);
     if (memory != NULL) {
-        const size_t at = block_behind(device, memory);
+        const size_t at = block_after(device, memory);
         memmove(device->blocks + at + 1, device->blocks + at,
                 (device->n_blocks++ - at) * sizeof *device->blocks);
         device->blocks[at] = (device_block){ memory, bytes };
@@ -148,7 +146,7 @@ void weir_device_free(weir_device *device, void *memory, size_t bytes)
 {
     if (memory == NULL) return;
     (void)pthread_mutex_lock(&lock);
-    const size_t at = block_behind(device, memory);
+    const size_t at = block_after(device, memory);
     WEIR_ASSERT(at > 0 && device->blocks[at - 1].memory == memory &&
                 device->blocks[at - 1].bytes == bytes);
     memmove(device->blocks + at - 1, device->blocks + at,
@@ -157,37 +155,36 @@ void weir_device_free(weir_device *device, void *memory, size_t bytes)
     (void)pthread_mutex_unlock(&lock);
 }
 
-void *weir_device_alloc_reachable(weir_device *device, size_t bytes)
+void *weir_device_alloc_unified(weir_device *device, size_t bytes)
 {
     (void)pthread_mutex_lock(&lock);
-    void *const memory = bytes > 0 && device->failure[0] == '\0'
-                             ? device->kind->alloc_reachable(device, bytes)
-                             : NULL;
+    void *const memory =
+        bytes > 0 && device->failure[0] == '\0' ? device->kind->alloc_unified(device, bytes) : NULL;
     (void)pthread_mutex_unlock(&lock);
     return memory;
 }
 
-void weir_device_free_reachable(weir_device *device, void *memory, size_t bytes)
+void weir_device_free_unified(weir_device *device, void *memory, size_t bytes)
 {
-    if (memory != NULL) device->kind->free_reachable(device, memory, bytes);
+    if (memory != NULL) device->kind->free_unified(device, memory, bytes);
 }
 
 /* ---- address space --------------------------------------------------------------------------- */
-size_t weir_device_space_book_bytes(size_t reach)
+size_t weir_device_space_metadata_bytes(size_t reach)
 {
-    return reach / WEIR_DEVICE_PLACE * sizeof(char *);
+    return reach / WEIR_DEVICE_GRANULE * sizeof(char *);
 }
 
 weir_status weir_device_space_open(weir_device *device, void **out, size_t reach)
 {
     *out = NULL;
-    WEIR_ASSERT(device->space == NULL && reach > 0 && reach % WEIR_DEVICE_PLACE == 0);
-    device->behind = calloc(reach / WEIR_DEVICE_PLACE, sizeof *device->behind);
-    if (device->behind == NULL) return WEIR_ENOMEM;
+    WEIR_ASSERT(device->space == NULL && reach > 0 && reach % WEIR_DEVICE_GRANULE == 0);
+    device->granules = calloc(reach / WEIR_DEVICE_GRANULE, sizeof *device->granules);
+    if (device->granules == NULL) return WEIR_ENOMEM;
     void *const space =
         mmap(NULL, reach, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED) {
-        free(device->behind);
+        free(device->granules);
         return WEIR_ENOMEM;
     }
     device->space = *out = space;
@@ -199,31 +196,32 @@ void weir_device_space_close(weir_device *device)
 {
     if (device->space == NULL) return;
     (void)munmap(device->space, device->reach);
-    free(device->behind);
+    free(device->granules);
     device->space = NULL;
     device->reach = 0;
 }
 
-void weir_device_space_put(weir_device *device, void *place, void *memory, size_t bytes)
+void weir_device_space_map(weir_device *device, void *address, void *memory, size_t bytes)
 {
-    const size_t at = (size_t)((char *)place - device->space);
-    WEIR_ASSERT(at % WEIR_DEVICE_PLACE == 0 && bytes % WEIR_DEVICE_PLACE == 0 &&
+    const size_t at = (size_t)((char *)address - device->space);
+    WEIR_ASSERT(at % WEIR_DEVICE_GRANULE == 0 && bytes % WEIR_DEVICE_GRANULE == 0 &&
                 at <= device->reach && bytes <= device->reach - at);
-    for (size_t i = 0; i < bytes; i += WEIR_DEVICE_PLACE)
-        device->behind[(at + i) / WEIR_DEVICE_PLACE] = memory != NULL ? (char *)memory + i : NULL;
+    for (size_t i = 0; i < bytes; i += WEIR_DEVICE_GRANULE)
+        device->granules[(at + i) / WEIR_DEVICE_GRANULE] =
+            memory != NULL ? (char *)memory + i : NULL;
 }
 
-void *weir_device_behind(const weir_device *device, const void *address)
+void *weir_device_resolve(const weir_device *device, const void *address)
 {
     const size_t at = (size_t)((uintptr_t)address - (uintptr_t)device->space);
     if (device->space == NULL || at >= device->reach) return (void *)(uintptr_t)address;
-    char *const place = device->behind[at / WEIR_DEVICE_PLACE];
-    return place != NULL ? place + at % WEIR_DEVICE_PLACE : NULL;
+    char *const granule = device->granules[at / WEIR_DEVICE_GRANULE];
+    return granule != NULL ? granule + at % WEIR_DEVICE_GRANULE : NULL;
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
-/* What waits runs without the lock: nothing after a failure, and its own is kept. */
-static void keep(weir_device *device, bool is_well, const char *text)
+/* Calls that wait run without the lock. The first failure is recorded, later calls do nothing. */
+static void record_failure(weir_device *device, bool is_well, const char *text)
 {
     if (is_well) return;
     (void)pthread_mutex_lock(&lock);
@@ -235,52 +233,52 @@ void weir_device_copy(weir_device *device, void *dst, const void *src, size_t by
 {
     char text[DEVICE_TEXT] = "";
     if (bytes == 0) return;
-    void *const       to = weir_device_behind(device, dst);
-    const void *const from = weir_device_behind(device, src);
+    void *const       to = weir_device_resolve(device, dst);
+    const void *const from = weir_device_resolve(device, src);
     WEIR_ASSERT(to != NULL &&
-                from !=
-                    NULL); /* a page that is not there: who holds it should have brought it back */
+                from != NULL); /* else a page that is not resident: promote it first */
     if (weir_device_failure(device) == NULL)
-        keep(device, device->kind->copy(device, to, from, bytes, text), text);
+        record_failure(device, device->kind->copy(device, to, from, bytes, text), text);
 }
 
 void weir_device_clear(weir_device *device, void *memory, size_t bytes)
 {
     char text[DEVICE_TEXT] = "";
     if (bytes == 0) return;
-    void *const behind = weir_device_behind(device, memory);
-    WEIR_ASSERT(behind != NULL);
+    void *const resolved = weir_device_resolve(device, memory);
+    WEIR_ASSERT(resolved != NULL);
     if (weir_device_failure(device) == NULL)
-        keep(device, device->kind->clear(device, behind, bytes, text), text);
+        record_failure(device, device->kind->clear(device, resolved, bytes, text), text);
 }
 
-void weir_device_copy_beside(weir_device *device, void *dst, const void *src, size_t bytes)
+void weir_device_copy_async(weir_device *device, void *dst, const void *src, size_t bytes)
 {
     char text[DEVICE_TEXT] = "";
     if (bytes > 0 && weir_device_failure(device) == NULL)
-        keep(device, device->kind->copy_beside(device, dst, src, bytes, text), text);
+        record_failure(device, device->kind->copy_async(device, dst, src, bytes, text), text);
 }
 
-void weir_device_mark(weir_device *device, int mark)
+void weir_device_event_record(weir_device *device, int event)
 {
     char text[DEVICE_TEXT] = "";
-    WEIR_ASSERT(mark >= 0 && mark < WEIR_DEVICE_MARKS);
-    if (device->kind->mark != NULL && weir_device_failure(device) == NULL)
-        keep(device, device->kind->mark(device, mark, text), text);
+    WEIR_ASSERT(event >= 0 && event < WEIR_DEVICE_EVENTS);
+    if (device->kind->event_record != NULL && weir_device_failure(device) == NULL)
+        record_failure(device, device->kind->event_record(device, event, text), text);
 }
 
-void weir_device_await(weir_device *device, int mark)
+void weir_device_event_wait(weir_device *device, int event)
 {
     char text[DEVICE_TEXT] = "";
-    WEIR_ASSERT(mark >= 0 && mark < WEIR_DEVICE_MARKS);
-    if (device->kind->await != NULL && weir_device_failure(device) == NULL)
-        keep(device, device->kind->await(device, mark, text), text);
+    WEIR_ASSERT(event >= 0 && event < WEIR_DEVICE_EVENTS);
+    if (device->kind->event_wait != NULL && weir_device_failure(device) == NULL)
+        record_failure(device, device->kind->event_wait(device, event, text), text);
 }
 
 void weir_device_finish(weir_device *device)
 {
     char text[DEVICE_TEXT] = "";
-    if (weir_device_failure(device) == NULL) keep(device, device->kind->finish(device, text), text);
+    if (weir_device_failure(device) == NULL)
+        record_failure(device, device->kind->finish(device, text), text);
 }
 
 void weir_device_begin(weir_device *device)

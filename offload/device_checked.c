@@ -1,6 +1,6 @@
 /* offload/device_checked.c - the host as a device. Each block is a mapping of its own, without
  * access but while a kernel or a copy runs; one that was freed stays mapped without access until
- * the device closes, so whoever still reads it ends there. The smallest block is a page: a test's
+ * the device closes, so a read after free faults. The smallest block is a page: a test's
  * memory, not a user's. */
 #include <omp.h>
 #include <stdio.h>
@@ -47,7 +47,7 @@ static void end(weir_device *device)
     if (--device->n_open == 0) protect(device, PROT_NONE);
 }
 
-static void *take(weir_device *device, size_t bytes)
+static void *alloc_block(weir_device *device, size_t bytes)
 {
     size_t rounded;
     if (!weir_align_size(&rounded, bytes, PAGE)) return NULL;
@@ -58,7 +58,7 @@ static void *take(weir_device *device, size_t bytes)
 }
 
 /* The bytes go back to the machine, the addresses do not. */
-static void give(weir_device *device, void *memory, size_t bytes)
+static void free_block(weir_device *device, void *memory, size_t bytes)
 {
     size_t rounded;
     (void)device;
@@ -67,14 +67,14 @@ static void give(weir_device *device, void *memory, size_t bytes)
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED);
 }
 
-static void *take_reachable(weir_device *device, size_t bytes)
+static void *alloc_unified(weir_device *device, size_t bytes)
 {
     size_t rounded;
     (void)device;
     return weir_align_size(&rounded, bytes, PAGE) ? aligned_alloc(PAGE, rounded) : NULL;
 }
 
-static void give_reachable(weir_device *device, void *memory, size_t bytes)
+static void free_unified(weir_device *device, void *memory, size_t bytes)
 {
     (void)device, (void)bytes;
     free(memory);
@@ -107,12 +107,12 @@ static bool finish(weir_device *device, char text[DEVICE_TEXT])
 
 void weir_device_open_checked(weir_device *device)
 {
-    static const device_kind kind = { .alloc = take,
-                                      .free = give,
-                                      .alloc_reachable = take_reachable,
-                                      .free_reachable = give_reachable,
+    static const device_kind kind = { .alloc = alloc_block,
+                                      .free = free_block,
+                                      .alloc_unified = alloc_unified,
+                                      .free_unified = free_unified,
                                       .copy = copy,
-                                      .copy_beside = copy,
+                                      .copy_async = copy,
                                       .clear = clear,
                                       .finish = finish,
                                       .begin = begin,

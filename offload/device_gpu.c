@@ -6,11 +6,11 @@
 #include "offload/device_internal.h"
 #include "offload/gpu_loader.h"
 
-_Static_assert((int)WEIR_GPU_MARKS == (int)WEIR_DEVICE_MARKS, "the plugin has them all");
+_Static_assert((int)WEIR_GPU_EVENTS == (int)WEIR_DEVICE_EVENTS, "the plugin has them all");
 
 static const weir_gpu_plugin *plugin_of(const weir_device *device) { return device->plugin; }
 
-static void *take_kind(weir_device *device, weir_gpu_memory kind, size_t bytes)
+static void *alloc_kind(weir_device *device, weir_gpu_memory kind, size_t bytes)
 {
     void *memory = NULL;
     char  text[DEVICE_TEXT] = "";
@@ -25,30 +25,30 @@ static bool clear(weir_device *device, void *memory, size_t bytes, char text[DEV
     return plugin_of(device)->clear(device->number, memory, bytes, text, DEVICE_TEXT) == WEIR_OK;
 }
 
-static void *take(weir_device *device, size_t bytes)
+static void *alloc_block(weir_device *device, size_t bytes)
 {
     char        text[DEVICE_TEXT] = "";
-    void *const memory = take_kind(device, WEIR_GPU_MEMORY_DEVICE, bytes);
+    void *const memory = alloc_kind(device, WEIR_GPU_MEMORY_DEVICE, bytes);
     if (memory == NULL || clear(device, memory, bytes, text)) return memory;
     weir_device_fail(device, text);
     return NULL;
 }
 
-static void give(weir_device *device, void *memory, size_t bytes)
+static void free_block(weir_device *device, void *memory, size_t bytes)
 {
     (void)bytes;
     plugin_of(device)->free(device->number, WEIR_GPU_MEMORY_DEVICE, memory);
 }
 
-static void *take_reachable(weir_device *device, size_t bytes)
+static void *alloc_unified(weir_device *device, size_t bytes)
 {
-    return take_kind(device, WEIR_GPU_MEMORY_REACHABLE, bytes);
+    return alloc_kind(device, WEIR_GPU_MEMORY_UNIFIED, bytes);
 }
 
-static void give_reachable(weir_device *device, void *memory, size_t bytes)
+static void free_unified(weir_device *device, void *memory, size_t bytes)
 {
     (void)bytes;
-    plugin_of(device)->free(device->number, WEIR_GPU_MEMORY_REACHABLE, memory);
+    plugin_of(device)->free(device->number, WEIR_GPU_MEMORY_UNIFIED, memory);
 }
 
 static bool copy(weir_device *device, void *dst, const void *src, size_t bytes,
@@ -62,21 +62,21 @@ static bool finish(weir_device *device, char text[DEVICE_TEXT])
     return plugin_of(device)->synchronize(device->number, text, DEVICE_TEXT) == WEIR_OK;
 }
 
-static bool copy_beside(weir_device *device, void *dst, const void *src, size_t bytes,
-                        char text[DEVICE_TEXT])
+static bool copy_async(weir_device *device, void *dst, const void *src, size_t bytes,
+                       char text[DEVICE_TEXT])
 {
-    return plugin_of(device)->copy_beside(device->number, dst, src, bytes, text, DEVICE_TEXT) ==
+    return plugin_of(device)->copy_async(device->number, dst, src, bytes, text, DEVICE_TEXT) ==
            WEIR_OK;
 }
 
-static bool mark(weir_device *device, int number, char text[DEVICE_TEXT])
+static bool event_record(weir_device *device, int number, char text[DEVICE_TEXT])
 {
-    return plugin_of(device)->mark(device->number, number, text, DEVICE_TEXT) == WEIR_OK;
+    return plugin_of(device)->event_record(device->number, number, text, DEVICE_TEXT) == WEIR_OK;
 }
 
-static bool await(weir_device *device, int number, char text[DEVICE_TEXT])
+static bool event_wait(weir_device *device, int number, char text[DEVICE_TEXT])
 {
-    return plugin_of(device)->await(device->number, number, text, DEVICE_TEXT) == WEIR_OK;
+    return plugin_of(device)->event_wait(device->number, number, text, DEVICE_TEXT) == WEIR_OK;
 }
 
 /* The device of a thread is 0 until it says otherwise. */
@@ -86,14 +86,14 @@ static void close_gpu(weir_device *device) { plugin_of(device)->close(device->nu
 
 bool weir_device_open_gpu(weir_device *device, int number, char *why, size_t why_bytes)
 {
-    static const device_kind kind = { .alloc = take,
-                                      .free = give,
-                                      .alloc_reachable = take_reachable,
-                                      .free_reachable = give_reachable,
+    static const device_kind kind = { .alloc = alloc_block,
+                                      .free = free_block,
+                                      .alloc_unified = alloc_unified,
+                                      .free_unified = free_unified,
                                       .copy = copy,
-                                      .copy_beside = copy_beside,
-                                      .mark = mark,
-                                      .await = await,
+                                      .copy_async = copy_async,
+                                      .event_record = event_record,
+                                      .event_wait = event_wait,
                                       .clear = clear,
                                       .finish = finish,
                                       .begin = begin,

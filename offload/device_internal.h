@@ -1,4 +1,4 @@
-/* offload/device_internal.h - what a kind of device brings to device.c. */
+/* offload/device_internal.h - the operations that each kind of device implements for device.c. */
 #pragma once
 #include <stdatomic.h>
 
@@ -7,21 +7,21 @@
 enum { DEVICE_BLOCKS = 4096, DEVICE_ALIGNMENT = 256, DEVICE_TEXT = 160 };
 
 typedef struct device_kind {
-    /* Zero, aligned to 256; NULL: full. */
+    /* Zeroed, aligned to 256; NULL: full. */
     void *(*alloc)(weir_device *device, size_t bytes);
     void (*free)(weir_device *device, void *memory, size_t bytes);
-    void *(*alloc_reachable)(weir_device *device, size_t bytes);
-    void (*free_reachable)(weir_device *device, void *memory, size_t bytes);
-    /* Called without the lock of device.c, by any thread, as they wait; false: `text` says why. */
+    void *(*alloc_unified)(weir_device *device, size_t bytes);
+    void (*free_unified)(weir_device *device, void *memory, size_t bytes);
+    /* Called by any thread, without the lock of device.c, as they wait; false: `text` says why. */
     bool (*copy)(weir_device *device, void *dst, const void *src, size_t bytes,
                  char text[DEVICE_TEXT]);
     bool (*clear)(weir_device *device, void *memory, size_t bytes, char text[DEVICE_TEXT]);
     bool (*finish)(weir_device *device, char text[DEVICE_TEXT]);
-    bool (*copy_beside)(weir_device *device, void *dst, const void *src, size_t bytes,
-                        char text[DEVICE_TEXT]);
-    bool (*mark)(weir_device *device, int mark,
-                 char text[DEVICE_TEXT]); /* NULL: kernels have ended when their launch returns */
-    bool (*await)(weir_device *device, int mark, char text[DEVICE_TEXT]);
+    bool (*copy_async)(weir_device *device, void *dst, const void *src, size_t bytes,
+                       char text[DEVICE_TEXT]);
+    bool (*event_record)(weir_device *device, int event,
+                         char text[DEVICE_TEXT]); /* NULL: launches are synchronous */
+    bool (*event_wait)(weir_device *device, int event, char text[DEVICE_TEXT]);
     void (*begin)(weir_device *device); /* NULL: nothing to do */
     void (*end)(weir_device *device);
     void (*close)(weir_device *device); /* NULL: nothing to do */
@@ -44,9 +44,9 @@ struct weir_device {
     device_block              blocks[DEVICE_BLOCKS]; /* [n_blocks] by address */
     size_t                    n_blocks;
     int                       n_open; /* checked: launches and copies that run now */
-    char                     *space; /* addresses without access; NULL: there is none */
+    char                     *space; /* reserved addresses; NULL: none */
     size_t                    reach;
-    char                    **behind; /* [reach / WEIR_DEVICE_PLACE] what was put there */
+    char                    **granules; /* [reach / WEIR_DEVICE_GRANULE] mapped memory */
 };
 
 void weir_device_fail(weir_device *device,

@@ -1,12 +1,10 @@
-/* offload/device_table.c - the OpenMP lines of kernels/list.inc, as built for the device that
- * WEIR_DEVICE names (emulated, offload, nvptx). WEIR_DEVICE_OVERRIDES adds the CUDA kernels in
- * front: they are preferred. */
+/* offload/device_table.c - the OpenMP kernels of kernels/list.inc, as built for the device
+ * WEIR_DEVICE (emulated, offload, nvptx). WEIR_DEVICE_OVERRIDES puts the CUDA kernels first. */
 #include "offload/device_table.h"
 
 #define ROW_(op, device) weir_kernel_omp_##op##_##device
 #define ROW(op, device) ROW_(op, device)
 #define WEIR_KERNEL(symbol, isa)
-#define WEIR_REF_KERNEL(op)
 
 #define WEIR_OMP_KERNEL(op) extern const weir_kernel ROW(op, WEIR_DEVICE);
 #include "kernels/list.inc"

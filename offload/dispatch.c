@@ -13,7 +13,7 @@
 #include "engine/base/checked.h"
 #include "offload/caps.h"
 #include "offload/dispatch_internal.h"
-#include "offload/hand_over.h"
+#include "offload/marshal.h"
 #include "offload/table.h"
 
 enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
@@ -21,12 +21,12 @@ enum { MAX_THREADS = 1024, SCRATCH_ALIGNMENT = 64 };
     ((size_t)64 << 10) /* growth in whole steps: fewer moves while a warm-up climbs */
 
 struct weir_stream {
-    weir_caps       caps; /* cut to the forced isa */
-    weir_isa        forced; /* ANY: not forced */
-    weir_device    *device; /* NULL: the host */
-    weir_hand_over *hand_over; /* with a device */
-    weir_table_row *rows; /* [n_rows] of this stream, whether the machine can run them or not */
-    size_t          n_rows;
+    weir_caps        caps; /* cut to the forced isa */
+    weir_isa         forced; /* ANY: not forced */
+    weir_device     *device; /* NULL: the host */
+    weir_marshaller *marshaller; /* with a device */
+    weir_table_row  *rows; /* [n_rows] of this stream, whether the machine can run them or not */
+    size_t           n_rows;
     const weir_kernel   *
         *allowed; /* rows this stream may run, grouped by op: [first[op], first[op + 1]) */
     size_t first[WEIR_OP_COUNT + 1];
@@ -38,25 +38,8 @@ struct weir_stream {
 };
 
 static const char *const op_names[WEIR_OP_COUNT] = {
-    [WEIR_OP_EMBED] = "embed",
-    [WEIR_OP_RMSNORM] = "rmsnorm",
-    [WEIR_OP_GATED_RMSNORM] = "gated_rmsnorm",
-    [WEIR_OP_ROPE] = "rope",
-    [WEIR_OP_MATMUL] = "matmul",
-    [WEIR_OP_SWIGLU] = "swiglu",
-    [WEIR_OP_SIGMOID_GATE] = "sigmoid_gate",
-    [WEIR_OP_ADD] = "add",
-    [WEIR_OP_KV_WRITE] = "kv_write",
-    [WEIR_OP_KV_READ] = "kv_read",
-    [WEIR_OP_KV_COMPACT] = "kv_compact",
-    [WEIR_OP_KEY_PRODUCTS] = "key_products",
-    [WEIR_OP_ATTENTION] = "attention",
-    [WEIR_OP_ATTENTION_MASS] = "attention_mass",
-    [WEIR_OP_CONV1D] = "conv1d",
-    [WEIR_OP_GATED_DELTA_RULE] = "gated_delta_rule",
-    [WEIR_OP_CODA_QUERIES] = "coda_queries",
-    [WEIR_OP_CODA_COMBINE] = "coda_combine",
-    [WEIR_OP_CODA_WRITE] = "coda_write",
+#define WEIR_OP(NAME, name, where, launches) [WEIR_OP_##NAME] = #name,
+#include "kernels/abi/ops.inc"
 };
 
 const char *weir_op_name(weir_op op)
@@ -120,8 +103,19 @@ static const char *row_barred(const weir_stream *stream, const weir_table_row *r
     return row->isa > weir_caps_isa(&stream->caps) ? needs_text[row->isa] : NULL;
 }
 
-/* The device's rows, where it brings some; the host's of the other ops. A table of embeddings stays
- * in its file: the host reads it. */
+/* Ops that run on the host although the stream has a device. */
+static bool is_host_op(weir_op op)
+{
+    enum { DEVICE = false, HOST = true };
+    static const bool is_host[WEIR_OP_COUNT] = {
+#define WEIR_OP(NAME, name, where, launches) [WEIR_OP_##NAME] = where,
+#include "kernels/abi/ops.inc"
+    };
+    return is_host[op];
+}
+
+/* The device's rows, if it has its own, and the host's of the ops that run there; else all of the
+ * host's. */
 static bool list_rows(weir_stream *stream)
 {
     size_t                          count, n_own = 0;
@@ -131,11 +125,10 @@ static bool list_rows(weir_stream *stream)
     stream->rows = calloc(count + n_own, sizeof *stream->rows);
     if (stream->rows == NULL) return false;
     for (size_t i = 0; i < n_own; i++)
-        if (own[i]->op != WEIR_OP_EMBED)
+        if (!is_host_op(own[i]->op))
             stream->rows[stream->n_rows++] = (weir_table_row){ own[i], WEIR_ISA_ANY };
     for (size_t i = 0; i < count; i++)
-        if (own == NULL || rows[i].kernel->op == WEIR_OP_EMBED)
-            stream->rows[stream->n_rows++] = rows[i];
+        if (own == NULL || is_host_op(rows[i].kernel->op)) stream->rows[stream->n_rows++] = rows[i];
     return true;
 }
 
@@ -184,7 +177,7 @@ static weir_status force_isa(weir_stream *stream, const char *name, weir_error *
     return WEIR_OK;
 }
 
-static void give_scratch(weir_stream *stream)
+static void free_scratch(weir_stream *stream)
 {
     if (stream->device)
         weir_device_free(stream->device, stream->context.scratch, stream->context.scratch_bytes);
@@ -209,7 +202,7 @@ weir_status weir_stream_open(weir_stream **out, const weir_stream_options *optio
     if (stream && list_rows(stream))
         stream->allowed = calloc(stream->n_rows + 1, sizeof *stream->allowed);
     if (!stream || !stream->allowed ||
-        (stream->device && weir_hand_over_open(&stream->hand_over, stream->device) != WEIR_OK)) {
+        (stream->device && weir_marshal_open(&stream->marshaller, stream->device) != WEIR_OK)) {
         status = weir_error_set(error, WEIR_ENOMEM, "no memory for a kernel stream");
         goto done;
     }
@@ -236,8 +229,8 @@ done:
 void weir_stream_close(weir_stream *stream)
 {
     if (!stream) return;
-    give_scratch(stream);
-    weir_hand_over_close(stream->hand_over);
+    free_scratch(stream);
+    weir_marshal_close(stream->marshaller);
     free(stream->allowed);
     free(stream->rows);
     free(stream);
@@ -292,19 +285,12 @@ static weir_status grow_scratch(weir_stream *stream, size_t bytes)
     if (bytes <= stream->context.scratch_bytes) return WEIR_OK;
     if (!weir_align_size(&bytes, bytes, SCRATCH_STEP)) return WEIR_ENOMEM;
     if (stream->device) weir_device_finish(stream->device);
-    give_scratch(stream);
+    free_scratch(stream);
     stream->context.scratch = stream->device ? weir_device_alloc(stream->device, bytes)
                                              : aligned_alloc(SCRATCH_ALIGNMENT, bytes);
     if (!stream->context.scratch) return WEIR_ENOMEM;
     stream->context.scratch_bytes = bytes;
     return WEIR_OK;
-}
-
-weir_status weir_stream_reserve(weir_stream *stream, weir_op op, const void *args)
-{
-    const weir_kernel *kernel = first_accepting(stream, op, args);
-    if (!kernel) return WEIR_EUNSUPPORTED;
-    return grow_scratch(stream, kernel->scratch ? kernel->scratch(args) : 0);
 }
 
 /* Launches follow each other: the single source waits for its regions, overrides are on the
@@ -314,13 +300,13 @@ static weir_status run_on_device(weir_stream *stream, const weir_kernel *kernel,
 {
     const void *there = NULL;
     if (kernel->backend == WEIR_BACKEND_OMP) weir_device_finish(stream->device);
-    weir_status status = weir_hand_over_begin(stream->hand_over, kernel->op, args, &there);
+    weir_status status = weir_marshal_begin(stream->marshaller, kernel->op, args, &there);
     if (weir_device_failure(stream->device)) return WEIR_EDEVICE;
     if (status != WEIR_OK) return status;
     weir_device_begin(stream->device);
     status = kernel->run(&stream->context, there);
     weir_device_end(stream->device);
-    weir_hand_over_end(stream->hand_over);
+    weir_marshal_end(stream->marshaller);
     return weir_device_failure(stream->device) ? WEIR_EDEVICE : status;
 }
 
@@ -331,7 +317,7 @@ weir_status weir_kernel_run(weir_stream *stream, const weir_kernel *kernel, cons
      * stream. */
     if (omp_get_max_threads() != stream->context.n_threads)
         omp_set_num_threads(stream->context.n_threads);
-    if (stream->device && kernel->op != WEIR_OP_EMBED) return run_on_device(stream, kernel, args);
+    if (stream->device && !is_host_op(kernel->op)) return run_on_device(stream, kernel, args);
     return kernel->run(&stream->context, args);
 }
 
@@ -365,7 +351,7 @@ bool weir_stream_is_planning(const weir_stream *stream) { return stream->plannin
 void weir_stream_set_planning(weir_stream *stream, bool planning)
 {
     if (planning) stream->planned = 0;
-    if (planning && stream->device) weir_hand_over_forget(stream->hand_over);
+    if (planning && stream->device) weir_marshal_plan_reset(stream->marshaller);
     stream->planning = planning;
 }
 
@@ -375,28 +361,28 @@ static size_t planned_scratch(const weir_stream *stream)
     return weir_align_size(&bytes, stream->planned, SCRATCH_STEP) ? bytes : SIZE_MAX / 2;
 }
 
-weir_stream_scratch_size weir_stream_planned(const weir_stream *stream)
+weir_stream_memory weir_stream_planned(const weir_stream *stream)
 {
-    const weir_hand_over_room lists =
-        stream->device ? weir_hand_over_planned(stream->hand_over) : (weir_hand_over_room){ 0 };
-    return (weir_stream_scratch_size){ .scratch = planned_scratch(stream),
-                                       .near = lists.near,
-                                       .host = lists.reachable };
+    const weir_marshal_memory lists =
+        stream->device ? weir_marshal_planned(stream->marshaller) : (weir_marshal_memory){ 0 };
+    return (weir_stream_memory){ .scratch = planned_scratch(stream),
+                                 .device = lists.device,
+                                 .host = lists.unified };
 }
 
-weir_stream_scratch_size weir_stream_held(const weir_stream *stream)
+weir_stream_memory weir_stream_held(const weir_stream *stream)
 {
-    const weir_hand_over_room lists =
-        stream->device ? weir_hand_over_held(stream->hand_over) : (weir_hand_over_room){ 0 };
-    return (weir_stream_scratch_size){ .scratch = stream->context.scratch_bytes,
-                                       .near = lists.near,
-                                       .host = lists.reachable };
+    const weir_marshal_memory lists =
+        stream->device ? weir_marshal_held(stream->marshaller) : (weir_marshal_memory){ 0 };
+    return (weir_stream_memory){ .scratch = stream->context.scratch_bytes,
+                                 .device = lists.device,
+                                 .host = lists.unified };
 }
 
 weir_status weir_stream_reserve_planned(weir_stream *stream)
 {
     WEIR_TRY(grow_scratch(stream, planned_scratch(stream)));
-    return stream->device ? weir_hand_over_reserve(stream->hand_over) : WEIR_OK;
+    return stream->device ? weir_marshal_reserve(stream->marshaller) : WEIR_OK;
 }
 
 static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
@@ -405,7 +391,7 @@ static weir_status plan_op(weir_stream *stream, weir_op op, const void *args)
     if (!kernel) return WEIR_EUNSUPPORTED;
     const size_t bytes = kernel->scratch ? kernel->scratch(args) : 0;
     if (bytes > stream->planned) stream->planned = bytes;
-    if (stream->device && op != WEIR_OP_EMBED) weir_hand_over_plan(stream->hand_over, op, args);
+    if (stream->device && !is_host_op(op)) weir_marshal_plan(stream->marshaller, op, args);
     return WEIR_OK;
 }
 

@@ -1,4 +1,4 @@
-/* offload/dispatch_internal.h - what the typed entries (calls.c) end in. */
+/* offload/dispatch_internal.h - what the typed entries (ops.c) end in. */
 #pragma once
 #include "offload/dispatch.h"
 

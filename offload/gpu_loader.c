@@ -13,30 +13,16 @@
 
 static const char driver_library[] = "libcuda.so.1";
 
-static bool cut_name(char *path)
-{
-    char *slash = strrchr(path, '/');
-    if (!slash) return false;
-    *slash = '\0';
-    return true;
-}
-
 /* The folder of the running program, without the slash. */
 static bool program_folder(char *folder, size_t size)
 {
     const ssize_t n = readlink("/proc/self/exe", folder, size - 1);
     if (n <= 0 || (size_t)n >= size - 1) return false;
     folder[n] = '\0';
-    return cut_name(folder);
-}
-
-/* The folder of the file that holds this code: libweir.so, where a program loaded that. */
-static bool library_folder(char *folder, size_t size)
-{
-    Dl_info info;
-    if (!dladdr(driver_library, &info) || !info.dli_fname) return false;
-    const int n = snprintf(folder, size, "%s", info.dli_fname);
-    return n > 0 && (size_t)n < size && cut_name(folder);
+    char *slash = strrchr(folder, '/');
+    if (!slash) return false;
+    *slash = '\0';
+    return true;
 }
 
 static weir_status find_plugin(char *path, size_t size, weir_error *error)
@@ -45,18 +31,14 @@ static weir_status find_plugin(char *path, size_t size, weir_error *error)
         "", "/../lib", "/../../offload"
     }; /* the last one: where the build leaves both */
     char folder[PATH_MAX];
-    if (library_folder(folder, sizeof folder)) {
-        const int n = snprintf(path, size, "%s/libweir_gpu.so", folder);
-        if (n > 0 && (size_t)n < size && weir_file_exists(path)) return WEIR_OK;
-    }
     if (program_folder(folder, sizeof folder))
         for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
             const int n = snprintf(path, size, "%s%s/libweir_gpu.so", folder, places[i]);
             if (n > 0 && (size_t)n < size && weir_file_exists(path)) return WEIR_OK;
         }
-    return weir_error_set(error, WEIR_EUNSUPPORTED,
-                          "no libweir_gpu.so beside the program or libweir.so; build "
-                          "//offload:weir_gpu with --config=gpu");
+    return weir_error_set(
+        error, WEIR_EUNSUPPORTED,
+        "no libweir_gpu.so next to the program; build //offload:weir_gpu with --config=gpu");
 }
 
 weir_status weir_gpu_plugin_load(const weir_gpu_plugin **out, const char *path, weir_error *error)

@@ -44,27 +44,27 @@ void weir_gpu_memory_facts(weir_gpu_facts *out)
 }
 
 /* By device, for all who opened it. Neither waits for the default stream. */
-static struct beside {
+static struct side_stream {
     cudaStream_t stream;
-    cudaEvent_t  marks[WEIR_GPU_MARKS];
+    cudaEvent_t  events[WEIR_GPU_EVENTS];
     int          n_opened;
-} besides[WEIR_GPU_MAX_DEVICES];
+} side_streams[WEIR_GPU_MAX_DEVICES];
 
-static void close_beside(beside *b)
+static void close_side_stream(side_stream *b)
 {
-    for (cudaEvent_t mark : b->marks)
-        if (mark) (void)cudaEventDestroy(mark);
+    for (cudaEvent_t event : b->events)
+        if (event) (void)cudaEventDestroy(event);
     if (b->stream) (void)cudaStreamDestroy(b->stream);
     *b = {};
 }
 
-static cudaError_t open_beside(beside *b)
+static cudaError_t open_side_stream(side_stream *b)
 {
     cudaError_t error = cudaStreamCreateWithFlags(&b->stream, cudaStreamNonBlocking);
-    for (int i = 0; error == cudaSuccess && i < WEIR_GPU_MARKS; i++)
+    for (int i = 0; error == cudaSuccess && i < WEIR_GPU_EVENTS; i++)
         error =
-            cudaEventCreateWithFlags(&b->marks[i], cudaEventDisableTiming | cudaEventBlockingSync);
-    if (error != cudaSuccess) close_beside(b);
+            cudaEventCreateWithFlags(&b->events[i], cudaEventDisableTiming | cudaEventBlockingSync);
+    if (error != cudaSuccess) close_side_stream(b);
     return error;
 }
 
@@ -74,9 +74,9 @@ weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_
     size_t      total = 0;
     weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status == WEIR_OK) status = status_of(cudaMemGetInfo(free_bytes, &total), text, text_bytes);
-    if (status == WEIR_OK && besides[device].n_opened == 0)
-        status = status_of(open_beside(&besides[device]), text, text_bytes);
-    if (status == WEIR_OK) besides[device].n_opened++;
+    if (status == WEIR_OK && side_streams[device].n_opened == 0)
+        status = status_of(open_side_stream(&side_streams[device]), text, text_bytes);
+    if (status == WEIR_OK) side_streams[device].n_opened++;
     context->omp_device = device;
     context->cuda_stream =
         nullptr; /* the default stream: those of the offload runtime wait for it, and it for them */
@@ -85,9 +85,9 @@ weir_status weir_gpu_memory_open(int device, weir_kernel_context *context, size_
 
 void weir_gpu_memory_close(int device)
 {
-    if (besides[device].n_opened == 0 || --besides[device].n_opened > 0) return;
+    if (side_streams[device].n_opened == 0 || --side_streams[device].n_opened > 0) return;
     (void)cudaSetDevice(device);
-    close_beside(&besides[device]);
+    close_side_stream(&side_streams[device]);
 }
 
 void weir_gpu_memory_enter(int device)
@@ -102,8 +102,8 @@ weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, 
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
     switch (kind) {
-    case WEIR_GPU_MEMORY_SHARED: return status_of(cudaMallocManaged(out, bytes), text, text_bytes);
-    case WEIR_GPU_MEMORY_REACHABLE:
+    case WEIR_GPU_MEMORY_MANAGED: return status_of(cudaMallocManaged(out, bytes), text, text_bytes);
+    case WEIR_GPU_MEMORY_UNIFIED:
         return status_of(cudaHostAlloc(out, bytes, cudaHostAllocMapped), text, text_bytes);
     case WEIR_GPU_MEMORY_DEVICE: break;
     }
@@ -113,7 +113,7 @@ weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, 
 void weir_gpu_memory_free(int device, weir_gpu_memory kind, void *memory)
 {
     if (!memory || cudaSetDevice(device) != cudaSuccess) return;
-    (void)(kind == WEIR_GPU_MEMORY_REACHABLE ? cudaFreeHost(memory) : cudaFree(memory));
+    (void)(kind == WEIR_GPU_MEMORY_UNIFIED ? cudaFreeHost(memory) : cudaFree(memory));
 }
 
 static weir_status finish(cudaError_t launched, char *text, size_t text_bytes)
@@ -130,10 +130,10 @@ weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t 
     return finish(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, nullptr), text, text_bytes);
 }
 
-weir_status weir_gpu_memory_copy_beside(int device, void *dst, const void *src, size_t bytes,
-                                        char *text, size_t text_bytes)
+weir_status weir_gpu_memory_copy_async(int device, void *dst, const void *src, size_t bytes,
+                                       char *text, size_t text_bytes)
 {
-    const cudaStream_t stream = besides[device].stream;
+    const cudaStream_t stream = side_streams[device].stream;
     const weir_status  status = status_of(cudaSetDevice(device), text, text_bytes);
     if (status != WEIR_OK) return status;
     const cudaError_t launched = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream);
@@ -141,20 +141,21 @@ weir_status weir_gpu_memory_copy_beside(int device, void *dst, const void *src, 
                      text_bytes);
 }
 
-weir_status weir_gpu_memory_mark(int device, int mark, char *text, size_t text_bytes)
+weir_status weir_gpu_memory_event_record(int device, int event, char *text, size_t text_bytes)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
     return status == WEIR_OK
-               ? status_of(cudaEventRecord(besides[device].marks[mark], nullptr), text, text_bytes)
+               ? status_of(cudaEventRecord(side_streams[device].events[event], nullptr), text,
+                           text_bytes)
                : status;
 }
 
-weir_status weir_gpu_memory_await(int device, int mark, char *text, size_t text_bytes)
+weir_status weir_gpu_memory_event_wait(int device, int event, char *text, size_t text_bytes)
 {
     const weir_status status = status_of(cudaSetDevice(device), text, text_bytes);
-    return status == WEIR_OK
-               ? status_of(cudaEventSynchronize(besides[device].marks[mark]), text, text_bytes)
-               : status;
+    return status == WEIR_OK ? status_of(cudaEventSynchronize(side_streams[device].events[event]),
+                                         text, text_bytes)
+                             : status;
 }
 
 weir_status weir_gpu_memory_clear(int device, void *memory, size_t bytes, char *text,

@@ -18,10 +18,10 @@ weir_status weir_gpu_memory_alloc(void **out, int device, weir_gpu_memory kind, 
 void        weir_gpu_memory_free(int device, weir_gpu_memory kind, void *memory);
 weir_status weir_gpu_memory_copy(int device, void *dst, const void *src, size_t bytes, char *text,
                                  size_t text_bytes);
-weir_status weir_gpu_memory_copy_beside(int device, void *dst, const void *src, size_t bytes,
-                                        char *text, size_t text_bytes);
-weir_status weir_gpu_memory_mark(int device, int mark, char *text, size_t text_bytes);
-weir_status weir_gpu_memory_await(int device, int mark, char *text, size_t text_bytes);
+weir_status weir_gpu_memory_copy_async(int device, void *dst, const void *src, size_t bytes,
+                                       char *text, size_t text_bytes);
+weir_status weir_gpu_memory_event_record(int device, int event, char *text, size_t text_bytes);
+weir_status weir_gpu_memory_event_wait(int device, int event, char *text, size_t text_bytes);
 weir_status weir_gpu_memory_clear(int device, void *memory, size_t bytes, char *text,
                                   size_t text_bytes);
 weir_status weir_gpu_memory_synchronize(int device, char *text, size_t text_bytes);

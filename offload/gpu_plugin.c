@@ -66,9 +66,9 @@ const weir_gpu_plugin                                        *weir_gpu_plugin_en
         .free = weir_gpu_memory_free,
         .copy = weir_gpu_memory_copy,
         .clear = weir_gpu_memory_clear,
-        .copy_beside = weir_gpu_memory_copy_beside,
-        .mark = weir_gpu_memory_mark,
-        .await = weir_gpu_memory_await,
+        .copy_async = weir_gpu_memory_copy_async,
+        .event_record = weir_gpu_memory_event_record,
+        .event_wait = weir_gpu_memory_event_wait,
         .synchronize = weir_gpu_memory_synchronize,
         .kernels = weir_device_rows,
     };

@@ -10,7 +10,7 @@ extern "C" {
 
 /* Raised with every change of this header or of kernels/abi: the plugin and the engine must come
  * from one build. */
-enum { WEIR_GPU_PLUGIN_ABI = 3, WEIR_GPU_MAX_DEVICES = 16, WEIR_GPU_MARKS = 8 };
+enum { WEIR_GPU_PLUGIN_ABI = 4, WEIR_GPU_MAX_DEVICES = 16, WEIR_GPU_EVENTS = 8 };
 #define WEIR_GPU_PLUGIN_ENTRY "weir_gpu_plugin_entry"
 
 typedef struct weir_gpu_device {
@@ -26,16 +26,16 @@ typedef struct weir_gpu_probe {
 } weir_gpu_probe;
 
 typedef enum weir_gpu_memory {
-    WEIR_GPU_MEMORY_DEVICE, /* the device's own: fastest, the host cannot read it */
-    WEIR_GPU_MEMORY_SHARED, /* one address on both sides, pages migrate: tests and benches */
-    WEIR_GPU_MEMORY_REACHABLE, /* of the host, page-locked, at the same address on the device: what
-                                  the host writes while it launches */
+    WEIR_GPU_MEMORY_DEVICE, /* device memory: fastest, the host cannot read it */
+    WEIR_GPU_MEMORY_MANAGED, /* cudaMallocManaged, pages migrate: tests and benches */
+    WEIR_GPU_MEMORY_UNIFIED, /* page-locked host memory at the same address on the device: arguments
+                                that the host writes while kernels run */
 } weir_gpu_memory;
 
 typedef struct weir_gpu_plugin {
-    uint32_t    abi; /* first, for ever: WEIR_GPU_PLUGIN_ABI */
+    uint32_t    abi; /* always the first field: WEIR_GPU_PLUGIN_ABI */
     const char *name; /* "cuda" */
-    /* Looks at the machine; never fails, never prints. The calls below need n_devices > 0. */
+    /* Never fails, never prints. The calls below need n_devices > 0. */
     void (*probe)(weir_gpu_probe *out);
     /* Fills what kernels are launched with: the device, its stream, its library of products (NULL:
      * not there). */
@@ -52,22 +52,22 @@ typedef struct weir_gpu_plugin {
     weir_status (*copy)(int device, void *dst, const void *src, size_t bytes, char *text,
                         size_t text_bytes);
     weir_status (*clear)(int device, void *memory, size_t bytes, char *text, size_t text_bytes);
-    /* Beside the kernels, on a stream of its own: waits for none, none waits for it; done when it
-     * returns. Any thread. */
-    weir_status (*copy_beside)(int device, void *dst, const void *src, size_t bytes, char *text,
-                               size_t text_bytes);
-    weir_status (*mark)(int device, int mark, char *text,
-                        size_t text_bytes); /* [WEIR_GPU_MARKS] behind all launched kernels */
-    weir_status (*await)(
-        int device, int mark, char *text,
-        size_t text_bytes); /* those before the mark ended, or it was never set; any thread */
+    /* On a stream of its own, not ordered with kernels; complete on return. Any thread. */
+    weir_status (*copy_async)(int device, void *dst, const void *src, size_t bytes, char *text,
+                              size_t text_bytes);
+    weir_status (*event_record)(
+        int device, int event, char *text,
+        size_t text_bytes); /* [WEIR_GPU_EVENTS], after all launched kernels */
+    weir_status (*event_wait)(
+        int device, int event, char *text,
+        size_t text_bytes); /* any thread; returns at once if it was never recorded */
     weir_status (*synchronize)(
         int device, char *text,
-        size_t text_bytes); /* all launched kernels ended; EDEVICE if one failed */
+        size_t text_bytes); /* waits for all launched kernels; EDEVICE if one failed */
     /* Rows in order of preference within an op: CUDA overrides first, then the single source built
      * for nvptx. Pointers in the arguments, and in the structs that those point to, are device
      * addresses; weir_kernel_context.omp_device is the device. Segment arrays are read by the host
-     * too, to plan the launch: they lie in REACHABLE or SHARED memory. */
+     * too, to plan the launch: they lie in UNIFIED or MANAGED memory. */
     const weir_kernel *const *(*kernels)(size_t *count);
 } weir_gpu_plugin;
 

@@ -78,9 +78,7 @@ weir_status weir_ledger_reserve(weir_ledger *ledger, weir_tier tier, weir_accoun
 void weir_ledger_return(weir_ledger *ledger, weir_tier tier, weir_account account, size_t bytes)
 {
     pthread_mutex_lock(&ledger->lock);
-    WEIR_ASSERT(
-        bytes <=
-        ledger->state.used[tier][account]); /* more returned than was taken: the books are wrong */
+    WEIR_ASSERT(bytes <= ledger->state.used[tier][account]); /* more returned than was reserved */
     ledger->state.used[tier][account] -= bytes;
     ledger->state.total[tier] -= bytes;
     pthread_mutex_unlock(&ledger->lock);
@@ -132,7 +130,7 @@ static bool charge(weir_payer *payer, size_t bytes)
     return true;
 }
 
-/* `held` comes last: whoever sees 0 may end the payer. */
+/* `held` comes last: a caller that reads 0 may end the payer. */
 static void refund(weir_payer *payer, size_t bytes)
 {
     weir_ledger_payer *const self = (weir_ledger_payer *)payer;
@@ -156,9 +154,9 @@ size_t weir_ledger_payer_held(const weir_ledger_payer *payer)
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
-/* Blocks of a huge page and more are mapped: aligned to one, zero, and taken from the machine only
- * as they are touched. Only whole huge pages are asked for: the last one would take up to 2 MiB
- * that no account knows. The advice may fail. */
+/* Blocks of at least a huge page are mapped: aligned to one, zero, backed as they are touched. Only
+ * whole huge pages are advised: the last one would take up to 2 MiB that is charged to no account.
+ * The advice may fail. */
 static void *map_block(size_t bytes)
 {
     size_t rounded, reach;
@@ -239,17 +237,17 @@ void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, 
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
 }
 
-/* ---- near the kernels ------------------------------------------------------------------------ */
+/* ---- device memory --------------------------------------------------------------------------- */
 void weir_ledger_use_device(weir_ledger *ledger, weir_device *device) { ledger->device = device; }
 weir_device *weir_ledger_device(const weir_ledger *ledger) { return ledger->device; }
 
-weir_tier weir_ledger_near_tier(const weir_ledger *ledger)
+weir_tier weir_ledger_device_tier(const weir_ledger *ledger)
 {
     return ledger->device != NULL ? WEIR_TIER_DEVICE : WEIR_TIER_HOST;
 }
 
-weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out, weir_account account,
-                                   size_t bytes, weir_error *error)
+weir_status weir_ledger_alloc_device(weir_ledger *ledger, void **out, weir_account account,
+                                     size_t bytes, weir_error *error)
 {
     if (ledger->device == NULL) return weir_ledger_alloc(ledger, out, account, bytes, error);
     *out = NULL;
@@ -266,7 +264,7 @@ weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out, weir_account
                           account_names[account], weir_device_name(ledger->device), bytes);
 }
 
-void weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
+void weir_ledger_free_device(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
 {
     if (ledger->device == NULL) {
         weir_ledger_free(ledger, memory, account, bytes);
@@ -277,14 +275,14 @@ void weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account accou
     weir_ledger_return(ledger, WEIR_TIER_DEVICE, account, bytes);
 }
 
-weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out, weir_account account,
+weir_status weir_ledger_alloc_pinned(weir_ledger *ledger, void **out, weir_account account,
                                      size_t bytes, weir_error *error)
 {
     if (ledger->device == NULL) return weir_ledger_alloc(ledger, out, account, bytes, error);
     *out = NULL;
     if (bytes == 0) return WEIR_OK;
     WEIR_TRY(weir_ledger_reserve(ledger, WEIR_TIER_HOST, account, bytes, error));
-    *out = weir_device_alloc_reachable(ledger->device, bytes);
+    *out = weir_device_alloc_unified(ledger->device, bytes);
     if (*out != NULL) return WEIR_OK;
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
     return weir_error_set(
@@ -293,14 +291,14 @@ weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out, weir_accou
         account_names[account], bytes, weir_device_name(ledger->device));
 }
 
-void weir_ledger_free_beside(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
+void weir_ledger_free_pinned(weir_ledger *ledger, void *memory, weir_account account, size_t bytes)
 {
     if (ledger->device == NULL) {
         weir_ledger_free(ledger, memory, account, bytes);
         return;
     }
     if (memory == NULL) return;
-    weir_device_free_reachable(ledger->device, memory, bytes);
+    weir_device_free_unified(ledger->device, memory, bytes);
     weir_ledger_return(ledger, WEIR_TIER_HOST, account, bytes);
 }
 

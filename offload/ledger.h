@@ -16,9 +16,10 @@ extern "C" {
 #endif
 
 /* page_tables: which page holds which rows, of the sequences and of the pool. tokens: ids of
- * sequences and of one step. tokenizer: chat template, too. packs: what is known of a database of
- * states. http: requests, that is connections, bodies, prompts, queued jobs, answers. process: what
- * nobody charges, set aside by a server. other: names and tables of the model file. */
+ * sequences and of one step. tokenizer: chat template, too. packs: the index of a database of
+ * states. http: requests, that is connections, bodies, prompts, queued jobs, answers. process:
+ * allocations without an account, estimated and reserved by a server. other: names and tables of
+ * the model file. */
 // clang-format off
 #define WEIR_ACCOUNT_MAP(X) \
     X(WEIGHTS, "weights") \
@@ -85,7 +86,7 @@ typedef struct weir_ledger_payer {
 } weir_ledger_payer;
 void weir_ledger_payer_init(weir_ledger_payer *payer, weir_ledger *ledger, weir_account account,
                             weir_error *refused);
-/* 0: no block is left that it paid for, and it may end. */
+/* 0: every block that it paid for was freed, and it may end. */
 size_t weir_ledger_payer_held(const weir_ledger_payer *payer);
 
 /* Zero-filled 64-byte aligned memory charged to an account; large blocks are mapped lazily and ask
@@ -93,36 +94,35 @@ size_t weir_ledger_payer_held(const weir_ledger_payer *payer);
 WEIR_MUST_CHECK weir_status weir_ledger_alloc(weir_ledger *ledger, void **out, weir_account account,
                                               size_t bytes, weir_error *error);
 void weir_ledger_free(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-/* Zero-filled address space of the host of which only `bytes` are charged: the caller sees to it
- * that no more are backed (madvise). No huge pages: they would back what nobody asked for.
+/* Zero-filled address space of the host of which only `bytes` are charged: the caller limits
+ * what is backed (madvise). No huge pages: they would back more than was touched.
  * NULL-safe unmap with the same numbers. */
 WEIR_MUST_CHECK weir_status weir_ledger_map(weir_ledger *ledger, void **out, weir_account account,
                                             size_t bytes, size_t reach, weir_error *error);
 void weir_ledger_unmap(weir_ledger *ledger, void *memory, weir_account account, size_t bytes,
                        size_t reach);
 
-/* ---- near the kernels
- * ---------------------------------------------------------------------------------------------------------
- * With a device this memory is its own, charged to memory.device, and what looks at it from the
- * host goes through copy and clear; without one it is as above, and they are memcpy and memset.
- * Either side of a copy may be the host's. `device` is borrowed and outlives the ledger. */
+/* ---- device memory --------------------------------------------------------------------------- */
+/* With a device: its memory, charged to memory.device; the host accesses it through
+ * weir_ledger_copy and weir_ledger_clear. Without one: weir_ledger_alloc, memcpy and memset. Either
+ * side of a copy may be host memory. `device` is borrowed and outlives the ledger. */
 void                        weir_ledger_use_device(weir_ledger *ledger, weir_device *device);
 weir_device                *weir_ledger_device(const weir_ledger *ledger); /* NULL: the host */
-WEIR_MUST_CHECK weir_status weir_ledger_alloc_near(weir_ledger *ledger, void **out,
-                                                   weir_account account, size_t bytes,
-                                                   weir_error *error);
-void weir_ledger_free_near(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-/* Memory of the host, charged to it, that copies to and from the device reach at full speed:
- * page-locked there. Not zeroed. Without a device as weir_ledger_alloc. */
-WEIR_MUST_CHECK weir_status weir_ledger_alloc_beside(weir_ledger *ledger, void **out,
+WEIR_MUST_CHECK weir_status weir_ledger_alloc_device(weir_ledger *ledger, void **out,
                                                      weir_account account, size_t bytes,
                                                      weir_error *error);
-void weir_ledger_free_beside(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
-weir_tier weir_ledger_near_tier(const weir_ledger *ledger); /* where it is charged */
+void weir_ledger_free_device(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
+/* Page-locked host memory, charged to the host: copies to and from the device run at full speed.
+ * Not zeroed. Without a device: weir_ledger_alloc. */
+WEIR_MUST_CHECK weir_status weir_ledger_alloc_pinned(weir_ledger *ledger, void **out,
+                                                     weir_account account, size_t bytes,
+                                                     weir_error *error);
+void weir_ledger_free_pinned(weir_ledger *ledger, void *memory, weir_account account, size_t bytes);
+weir_tier weir_ledger_device_tier(const weir_ledger *ledger); /* that alloc_device charges */
 void      weir_ledger_copy(const weir_ledger *ledger, void *dst, const void *src, size_t bytes);
 void      weir_ledger_clear(const weir_ledger *ledger, void *memory, size_t bytes);
-/* EDEVICE with its text where the device failed: a copy since then was not made. Who gives bytes
- * away that came by copies asks behind them. */
+/* EDEVICE with its text if the device failed; copies after the failure were not made. Callers check
+ * after their copies, before they hand out the bytes. */
 WEIR_MUST_CHECK weir_status weir_ledger_check(const weir_ledger *ledger, weir_error *error);
 
 #ifdef __cplusplus

@@ -1,17 +1,22 @@
-/* offload/table.c - kernels/list.inc as an array. */
+/* offload/table.c - the rows of kernels/list.inc, then the reference of each op, as an array. */
 #include "offload/table.h"
 
-#define WEIR_OMP_KERNEL(op)                                                                        \
-    WEIR_KERNEL(omp_##op##_v4, V4) WEIR_KERNEL(omp_##op##_v3, V3) WEIR_KERNEL(omp_##op##_v2, V2)
-#define WEIR_REF_KERNEL(op) WEIR_KERNEL(ref_##op, ANY)
+#define WEIR_OMP_KERNEL(name)                                                                      \
+    WEIR_KERNEL(omp_##name##_v4, V4)                                                               \
+    WEIR_KERNEL(omp_##name##_v3, V3)                                                               \
+    WEIR_KERNEL(omp_##name##_v2, V2)
 
 #define WEIR_KERNEL(symbol, isa) extern const weir_kernel weir_kernel_##symbol;
+#define WEIR_OP(NAME, name, where, launches) WEIR_KERNEL(ref_##name, ANY)
+#include "kernels/abi/ops.inc"
 #include "kernels/list.inc"
 #undef WEIR_KERNEL
 
 static const weir_table_row rows[] = {
 #define WEIR_KERNEL(symbol, isa) { &weir_kernel_##symbol, WEIR_ISA_##isa },
 #include "kernels/list.inc"
+#define WEIR_OP(NAME, name, where, launches) WEIR_KERNEL(ref_##name, ANY)
+#include "kernels/abi/ops.inc"
 #undef WEIR_KERNEL
 };
 

@@ -45,7 +45,7 @@ typedef struct weir_weight_piece {
     int64_t first, count;
     size_t  offset, bytes;
 } weir_weight_piece;
-/* How many rows fit in a staging buffer of so many bytes: whole panels; one, which may not fit, at
+/* How many rows fit in a staging buffer: whole panels; one, which may not fit, at
  * least. */
 int64_t           weir_weight_piece_rows(const weir_weight *plan, size_t staging_bytes);
 weir_weight_piece weir_weight_piece_of(const weir_weight *plan, int64_t first, int64_t count);

@@ -2,7 +2,7 @@
 
 # From the bottom; folders of one line see each other. A package belongs to the longest entry that it begins with.
 _LAYERS = [
-    ["engine/base", "include", "kernels/abi"],
+    ["engine/base", "kernels/abi", "kernels/kv"],
     ["kernels"],
     ["offload"],
     ["engine/config", "engine/eval", "engine/formats", "engine/sample", "engine/text", "configs"],

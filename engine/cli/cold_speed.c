@@ -62,10 +62,11 @@ weir_status weir_bench_cold_speed(double *gb_per_second, weir_kv_store *store,
     void        *buffer = NULL;
     WEIR_TRY(weir_ledger_open(&ledger, no_caps));
     weir_ledger_use_device(ledger, weir_ledger_device(weir_kv_store_ledger(store)));
-    weir_status status = weir_ledger_alloc_near(ledger, &buffer, WEIR_ACCOUNT_OTHER, bytes, error);
+    weir_status status =
+        weir_ledger_alloc_device(ledger, &buffer, WEIR_ACCOUNT_OTHER, bytes, error);
     if (status == WEIR_OK) {
         status = read_all(gb_per_second, store, sequence, buffer, room, error);
-        weir_ledger_free_near(ledger, buffer, WEIR_ACCOUNT_OTHER, bytes);
+        weir_ledger_free_device(ledger, buffer, WEIR_ACCOUNT_OTHER, bytes);
     }
     weir_ledger_close(ledger);
     return status;

@@ -125,10 +125,10 @@ static weir_status lay_out(weir_lower_tier *s, const weir_lower_tier_layout *lay
 static weir_status open_memory(weir_lower_tier *s, weir_error *error)
 {
     const bool has_way = weir_ledger_device(s->ledger) != NULL && s->n_blocks > s->n_host_blocks;
-    WEIR_TRY(weir_ledger_alloc_beside(s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes,
+    WEIR_TRY(weir_ledger_alloc_pinned(s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes,
                                       error));
     if (!has_way) s->way_bytes = 0;
-    return weir_ledger_alloc_beside(s->ledger, (void **)&s->way, WEIR_ACCOUNT_KV, s->way_bytes,
+    return weir_ledger_alloc_pinned(s->ledger, (void **)&s->way, WEIR_ACCOUNT_KV, s->way_bytes,
                                     error);
 }
 
@@ -178,18 +178,17 @@ static int64_t on_disk(const weir_lower_tier *s)
 
 void weir_lower_tier_close(weir_lower_tier *lower)
 {
-    if (lower == NULL) return;
-    if (lower->fd >= 0) (void)close(lower->fd);
-    weir_ledger_return(lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
-                       (size_t)on_disk(lower) * lower->block_bytes);
-    weir_ledger_free_beside(lower->ledger, lower->host, WEIR_ACCOUNT_KV, lower->host_bytes);
-    weir_ledger_free_beside(lower->ledger, lower->way, WEIR_ACCOUNT_KV, lower->way_bytes);
-    if (lower->used != NULL)
-        weir_ledger_free(lower->ledger, lower->used, WEIR_ACCOUNT_PAGE_TABLES,
-                         lower->metadata_bytes);
-    (void)pthread_mutex_destroy(&lower->way_lock);
-    free(lower->folder);
-    free(lower);
+    if (spill == NULL) return;
+    if (spill->fd >= 0) (void)close(spill->fd);
+    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
+                       (size_t)on_disk(spill) * spill->block_bytes);
+    weir_ledger_free_pinned(spill->ledger, spill->host, WEIR_ACCOUNT_KV, spill->host_bytes);
+    weir_ledger_free_pinned(spill->ledger, spill->way, WEIR_ACCOUNT_KV, spill->way_bytes);
+    if (spill->used != NULL)
+        weir_ledger_free(spill->ledger, spill->used, WEIR_ACCOUNT_PAGE_TABLES, spill->book_bytes);
+    (void)pthread_mutex_destroy(&spill->way_lock);
+    free(spill->folder);
+    free(spill);
 }
 
 static const weir_lower_tier_io system_io = { .write = pwritev, .read = pread };
@@ -359,7 +358,7 @@ static weir_status read_file(weir_lower_tier *lower, int32_t block, int64_t part
 static void copy_out(weir_lower_tier *s, void *out, const void *bytes, size_t n, bool is_beside)
 {
     if (is_beside && weir_ledger_device(s->ledger) != NULL)
-        weir_device_copy_beside(weir_ledger_device(s->ledger), out, bytes, n);
+        weir_device_copy_async(weir_ledger_device(s->ledger), out, bytes, n);
     else
         weir_ledger_copy(s->ledger, out, bytes, n);
 }

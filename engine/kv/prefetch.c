@@ -17,7 +17,7 @@ enum {
     DEVICE_BUFFER_BYTES = 8 << 20,
 };
 
-_Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_MARKS, "each buffer has a mark of its own");
+_Static_assert((int)BUFFERS <= (int)WEIR_DEVICE_EVENTS, "each buffer has a mark of its own");
 
 /* Splits [first_split, end_split) of a segment in a layer: blocks [first, end) hold what its rows
  * see of them, n_cold of which are cold. */
@@ -141,8 +141,8 @@ weir_status weir_kv_prefetch_open(weir_kv_prefetch **out, const weir_kv_spec *sp
     weir_status status =
         weir_ledger_alloc(ledger, &s->memory, WEIR_ACCOUNT_ACTIVATIONS, s->sizes.bytes, error);
     if (status == WEIR_OK)
-        status = weir_ledger_alloc_near(ledger, (void **)&s->near, WEIR_ACCOUNT_ACTIVATIONS,
-                                        s->sizes.near_bytes, error);
+        status = weir_ledger_alloc_device(ledger, (void **)&s->near, WEIR_ACCOUNT_ACTIVATIONS,
+                                          s->sizes.near_bytes, error);
     if (status == WEIR_OK) {
         lay_out(s, limits);
         s->has_thread = pthread_create(&s->thread, NULL, read_ahead, s) == 0;
@@ -167,13 +167,13 @@ void weir_kv_prefetch_close(weir_kv_prefetch *prefetch)
         (void)pthread_mutex_unlock(&prefetch->lock);
         (void)pthread_join(prefetch->thread, NULL);
     }
-    (void)pthread_cond_destroy(&prefetch->changed);
-    (void)pthread_mutex_destroy(&prefetch->lock);
-    weir_ledger_free_near(prefetch->ledger, prefetch->near, WEIR_ACCOUNT_ACTIVATIONS,
-                          prefetch->sizes.near_bytes);
-    weir_ledger_free(prefetch->ledger, prefetch->memory, WEIR_ACCOUNT_ACTIVATIONS,
-                     prefetch->sizes.bytes);
-    weir_ledger_free(prefetch->ledger, prefetch, WEIR_ACCOUNT_ACTIVATIONS, sizeof *prefetch);
+    (void)pthread_cond_destroy(&staging->changed);
+    (void)pthread_mutex_destroy(&staging->lock);
+    weir_ledger_free_device(staging->ledger, staging->near, WEIR_ACCOUNT_ACTIVATIONS,
+                            staging->sizes.near_bytes);
+    weir_ledger_free(staging->ledger, staging->memory, WEIR_ACCOUNT_ACTIVATIONS,
+                     staging->sizes.bytes);
+    weir_ledger_free(staging->ledger, staging, WEIR_ACCOUNT_ACTIVATIONS, sizeof *staging);
 }
 
 /* ---- the order of reading, the same for both threads ----------------------------------------- */
@@ -266,7 +266,7 @@ static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const ran
     const bool    is_wanted = !s->is_stopped;
     (void)pthread_mutex_unlock(&s->lock);
     if (!is_wanted) return false;
-    if (s->device != NULL) weir_device_await(s->device, (int)index);
+    if (s->device != NULL) weir_device_event_wait(s->device, (int)index);
     fill(s, layer, view, r, s->buffers + (size_t)index * s->sizes.buffer,
          s->bad + index * s->sizes.blocks);
     s->staged[index] =
@@ -408,7 +408,8 @@ void weir_kv_prefetch_give(weir_kv_prefetch *s)
 {
     if (s->taken.n_cold == 0) return;
     if (s->device != NULL)
-        weir_device_mark(s->device, (int)(s->emptied % BUFFERS)); /* this thread alone writes it */
+        weir_device_event_record(s->device,
+                                 (int)(s->emptied % BUFFERS)); /* this thread alone writes it */
     (void)pthread_mutex_lock(&s->lock);
     s->emptied++;
     (void)pthread_cond_broadcast(&s->changed);

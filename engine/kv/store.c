@@ -227,9 +227,9 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     if (weir_kv_cold_pages(&store->spec) > 0)
         WEIR_TRY(kv_residency_open(store, error));
     else
-        WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV,
-                                        store->bytes, error));
-    fill_size_classes(store);
+        WEIR_TRY(weir_ledger_alloc_device(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV,
+                                          store->bytes, error));
+    fill_kinds(store);
     return WEIR_OK;
 }
 
@@ -262,7 +262,7 @@ void weir_kv_store_close(weir_kv_store *store)
     if (weir_kv_cold_pages(&store->spec) > 0)
         kv_residency_close(store);
     else if (store->memory != NULL)
-        weir_ledger_free_near(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
+        weir_ledger_free_device(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
     weir_ledger_free(store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES,
                      (size_t)store->spec.n_pages * weir_kv_page_metadata_bytes());
     free(store);

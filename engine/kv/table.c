@@ -41,7 +41,7 @@ weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store, weir_
         table->head_rows =
             (int32_t *)(table->pages + page_entries(spec, spec->max_rows) + open_entries(spec));
     if (!weir_kv_is_paged(spec)) return WEIR_OK;
-    const weir_status status = weir_ledger_alloc_near(
+    const weir_status status = weir_ledger_alloc_device(
         store->ledger, &table->open_memory, WEIR_ACCOUNT_KV, weir_kv_open_rows_bytes(spec), error);
     if (status == WEIR_OK)
         place_open_rows(table, spec);
@@ -55,8 +55,8 @@ void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
     const weir_kv_spec *const spec = &store->spec;
     if (table->pages == NULL) return;
     weir_kv_truncate(table, store, 0);
-    weir_ledger_free_near(store->ledger, table->open_memory, WEIR_ACCOUNT_KV,
-                          weir_kv_open_rows_bytes(spec));
+    weir_ledger_free_device(store->ledger, table->open_memory, WEIR_ACCOUNT_KV,
+                            weir_kv_open_rows_bytes(spec));
     weir_ledger_free(store->ledger, table->pages, WEIR_ACCOUNT_PAGE_TABLES,
                      weir_kv_table_bytes(spec, spec->max_rows));
     *table = (weir_kv_table){ 0 };

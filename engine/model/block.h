@@ -132,7 +132,7 @@ typedef struct weir_step {
     const weir_kv_source
                     *source; /* NULL: all pages are in memory, and the two below are not there */
     weir_kv_segment *warm; /* [n_kv] room for those that come whole                       */
-    float           *carry; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
+    float           *partials; /* [n_rows, query heads, 2 + head_dim] of attention in pieces */
     const weir_attention_watch *const *watches; /* [n_segments], NULL: not watched; NULL: none is */
     float *lse; /* [n_rows, n_heads] of attention that is watched                  */
     weir_attention_mass_segment *mass; /* [n_kv] room for its segments */

@@ -75,7 +75,7 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
                                     .kv_layer = l->kv_index,
                                     .source = batch->source,
                                     .warm = w->warm,
-                                    .carry = w->carry,
+                                    .partials = w->partials,
                                     .watches = fill_watches(w, batch),
                                     .lse = w->lse,
                                     .shown_queries = w->shown_queries,

@@ -241,8 +241,8 @@ static weir_status move_vectors(weir_model *model, const float *from, weir_error
         const float **const slot = model->vectors[i].slot;
         *slot = (const float *)model->vector_memory + (*slot - from);
     }
-    WEIR_TRY(weir_ledger_alloc_near(model->ledger, &model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
-                                    bytes, error));
+    WEIR_TRY(weir_ledger_alloc_device(model->ledger, &model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
+                                      bytes, error));
     weir_ledger_copy(model->ledger, model->near_frequencies, model->frequencies, bytes);
     model->near_rope.frequencies = model->near_frequencies;
     return WEIR_OK;
@@ -295,10 +295,10 @@ weir_status weir_model_load(weir_model *model, weir_ledger *ledger, weir_progres
 {
     WEIR_ASSERT(model->ledger == NULL);
     model->ledger = ledger;
-    WEIR_TRY(weir_ledger_alloc_near(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS,
-                                    model->weight_bytes, error));
-    WEIR_TRY(weir_ledger_alloc_near(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS,
-                                    model->vector_bytes, error));
+    WEIR_TRY(weir_ledger_alloc_device(ledger, &model->weight_memory, WEIR_ACCOUNT_WEIGHTS,
+                                      model->weight_bytes, error));
+    WEIR_TRY(weir_ledger_alloc_device(ledger, &model->vector_memory, WEIR_ACCOUNT_WEIGHTS,
+                                      model->vector_bytes, error));
     WEIR_TRY(load_small(model, error));
     return load_matrices(model, progress, user, error);
 }
@@ -308,12 +308,12 @@ void weir_model_close(weir_model *model)
     if (model == NULL) return;
     for (size_t i = 0; i < model->n_matrices; i++) weir_weight_release(&model->matrices[i].weight);
     if (model->ledger != NULL) {
-        weir_ledger_free_near(model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS,
-                              model->weight_bytes);
-        weir_ledger_free_near(model->ledger, model->vector_memory, WEIR_ACCOUNT_WEIGHTS,
-                              model->vector_bytes);
-        weir_ledger_free_near(model->ledger, model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
-                              near_frequency_bytes(model));
+        weir_ledger_free_device(model->ledger, model->weight_memory, WEIR_ACCOUNT_WEIGHTS,
+                                model->weight_bytes);
+        weir_ledger_free_device(model->ledger, model->vector_memory, WEIR_ACCOUNT_WEIGHTS,
+                                model->vector_bytes);
+        weir_ledger_free_device(model->ledger, model->near_frequencies, WEIR_ACCOUNT_WEIGHTS,
+                                near_frequency_bytes(model));
     }
     for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
         free(model->layers[i].mixer_weights);

@@ -139,7 +139,7 @@ size_t
 size_t weir_workspace_near_bytes(const weir_model            *model,
                                  const weir_workspace_limits *limits); /* without the scratch */
 /* What the largest steps within these limits ask of the stream; nothing is kept. */
-WEIR_MUST_CHECK weir_status weir_workspace_scratch(weir_stream_scratch_size    *room,
+WEIR_MUST_CHECK weir_status weir_workspace_scratch(weir_stream_memory          *room,
                                                    const weir_model            *model,
                                                    const weir_workspace_limits *limits,
                                                    weir_error                  *error);

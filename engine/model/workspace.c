@@ -88,9 +88,9 @@ static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *bas
     PLACE(gathered, (size_t)limits->logits * width);
     PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
     PLACE(lse, limits->evicts ? rows * (size_t)model->shape.n_heads : 0);
-    PLACE(carry, limits->has_cold
-                     ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim))
-                     : 0);
+    PLACE(partials, limits->has_cold
+                        ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim))
+                        : 0);
     PLACE(open_rows,
           open_pages(limits) * (size_t)model->shape.n_kv_heads * most_open_bytes(model, limits));
     if (weir_stream_device(model->stream) != NULL) PLACE(near_positions, rows);
@@ -152,12 +152,12 @@ size_t weir_workspace_near_bytes(const weir_model *model, const weir_workspace_l
 void weir_workspace_close(weir_workspace *workspace)
 {
     if (workspace == NULL) return;
-    weir_ledger_return(workspace->ledger, weir_ledger_near_tier(workspace->ledger),
-                       WEIR_ACCOUNT_ACTIVATIONS, workspace->device_scratch_size);
+    weir_ledger_return(workspace->ledger, weir_ledger_device_tier(workspace->ledger),
+                       WEIR_ACCOUNT_ACTIVATIONS, workspace->near_room);
     weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS,
-                       workspace->host_scratch_size);
-    weir_ledger_free_near(workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS,
-                          workspace->near_bytes);
+                       workspace->host_room);
+    weir_ledger_free_device(workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS,
+                            workspace->near_bytes);
     weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS,
                      workspace->bytes);
     weir_ledger_free(workspace->ledger, workspace, WEIR_ACCOUNT_ACTIVATIONS, sizeof *workspace);
@@ -232,7 +232,7 @@ static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 }
 
 /* Passes the largest batches with the stream in planning mode. */
-static weir_status plan_scratch(weir_stream_scratch_size *room, const weir_model *model,
+static weir_status plan_scratch(weir_stream_memory *room, const weir_model *model,
                                 weir_workspace *w)
 {
     const int32_t            rows = w->limits.rows;
@@ -270,13 +270,13 @@ static weir_status no_kernel(const weir_model *model, weir_status status, weir_e
     if (device != NULL && status == WEIR_EUNSUPPORTED)
         return weir_error_set(error, status,
                               "%s has no kernel for some op of this model in its KV format; it has "
-                              "them for kv.format f16, bf16, q8_0 and turbo4",
+                              "them for kv.format" WEIR_KV_CUDA_READ_TEXT,
                               weir_device_name(device));
     return weir_error_set(error, status, "no kernel for this model: %s", weir_status_text(status));
 }
 
 /* The arrays are laid out in memory that is never touched but for the segments. */
-weir_status weir_workspace_scratch(weir_stream_scratch_size *room, const weir_model *model,
+weir_status weir_workspace_scratch(weir_stream_memory *room, const weir_model *model,
                                    const weir_workspace_limits *limits, weir_error *error)
 {
     weir_workspace w = { .limits = *limits };
@@ -297,11 +297,11 @@ weir_status weir_workspace_scratch(weir_stream_scratch_size *room, const weir_mo
 
 static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_error *error)
 {
-    weir_stream_scratch_size room;
-    weir_status              status = plan_scratch(&room, model, w);
+    weir_stream_memory room;
+    weir_status        status = plan_scratch(&room, model, w);
     if (status != WEIR_OK) return no_kernel(model, status, error);
-    const size_t near = room.scratch + room.near;
-    WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_near_tier(w->ledger),
+    const size_t near = room.scratch + room.device;
+    WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_device_tier(w->ledger),
                                  WEIR_ACCOUNT_ACTIVATIONS, near, error));
     w->device_scratch_size = near;
     WEIR_TRY(
@@ -329,8 +329,8 @@ weir_status weir_workspace_open(weir_workspace **out, const weir_model *model, w
     weir_status status =
         weir_ledger_alloc(ledger, &w->memory, WEIR_ACCOUNT_ACTIVATIONS, w->bytes, error);
     if (status == WEIR_OK)
-        status = weir_ledger_alloc_near(ledger, &w->near, WEIR_ACCOUNT_ACTIVATIONS, w->near_bytes,
-                                        error);
+        status = weir_ledger_alloc_device(ledger, &w->near, WEIR_ACCOUNT_ACTIVATIONS, w->near_bytes,
+                                          error);
     if (status == WEIR_OK) {
         lay_out_both(w, model);
         status = take_scratch(w, model, error);

@@ -18,7 +18,7 @@ struct weir_workspace {
     weir_kv_segment *kv,
         *warm; /* [segments, n_kv_heads], or [segments] where all heads have the same rows */
     int32_t                     *kv_owner;
-    float                       *carry, *lse;
+    float                       *partials, *lse;
     const weir_attention_watch **watches; /* [segments] */
     weir_attention_mass_segment *mass;
     char                   *open_rows; /* [open_pages, n_kv_heads] of the layer with the largest */

@@ -40,19 +40,19 @@ static inline void weir_coda_sift(weir_coda_choice *heap, int64_t n, int64_t at)
     heap[at] = value;
 }
 
-/* The n_taken least of n come first, in order. */
-static inline void weir_coda_choose(weir_coda_choice *all, int64_t n, int64_t n_taken)
+/* The n_selected least of n come first, in order. */
+static inline void weir_coda_choose(weir_coda_choice *all, int64_t n, int64_t n_selected)
 {
-    if (n_taken <= 0) return;
-    for (int64_t i = n_taken / 2 - 1; i >= 0; i--) weir_coda_sift(all, n_taken, i);
-    for (int64_t i = n_taken; i < n; i++) {
+    if (n_selected <= 0) return;
+    for (int64_t i = n_selected / 2 - 1; i >= 0; i--) weir_coda_sift(all, n_selected, i);
+    for (int64_t i = n_selected; i < n; i++) {
         if (!weir_coda_is_before(&all[i], &all[0])) continue;
         const weir_coda_choice out = all[0];
         all[0] = all[i];
         all[i] = out;
-        weir_coda_sift(all, n_taken, 0);
+        weir_coda_sift(all, n_selected, 0);
     }
-    for (int64_t last = n_taken - 1; last > 0; last--) {
+    for (int64_t last = n_selected - 1; last > 0; last--) {
         const weir_coda_choice greatest = all[0];
         all[0] = all[last];
         all[last] = greatest;
@@ -92,15 +92,15 @@ static inline void weir_found_adjust(weir_coda_choice *heap, int64_t hole, int64
     heap[hole] = value;
 }
 
-static inline void weir_found_heap_select(weir_coda_choice *all, int64_t n, int64_t n_taken)
+static inline void weir_found_heap_select(weir_coda_choice *all, int64_t n, int64_t n_selected)
 {
-    for (int64_t parent = n_taken / 2 - 1; n_taken > 1 && parent >= 0; parent--)
-        weir_found_adjust(all, parent, n_taken, all[parent]);
-    for (int64_t i = n_taken; i < n; i++) {
+    for (int64_t parent = n_selected / 2 - 1; n_selected > 1 && parent >= 0; parent--)
+        weir_found_adjust(all, parent, n_selected, all[parent]);
+    for (int64_t i = n_selected; i < n; i++) {
         if (all[i].key >= all[0].key) continue;
         const weir_coda_choice value = all[i];
         all[i] = all[0];
-        weir_found_adjust(all, 0, n_taken, value);
+        weir_found_adjust(all, 0, n_selected, value);
     }
 }
 
@@ -158,12 +158,12 @@ static inline int weir_found_depth(int64_t n)
     return 2 * log;
 }
 
-/* The n_taken-th least stands in its place, none before it is greater. */
-static inline void weir_found_select(weir_coda_choice *all, int64_t n, int64_t n_taken)
+/* The n_selected-th least stands in its place, none before it is greater. */
+static inline void weir_found_select(weir_coda_choice *all, int64_t n, int64_t n_selected)
 {
     int     depth = weir_found_depth(n);
     int64_t first = 0, end = n;
-    for (const int64_t nth = n_taken - 1; end - first > 3; depth--) {
+    for (const int64_t nth = n_selected - 1; end - first > 3; depth--) {
         if (depth == 0) {
             weir_found_heap_select(all + first, end - first, nth + 1 - first);
             weir_found_swap(all + first, all + nth);
@@ -207,16 +207,17 @@ static inline void weir_found_sort(weir_coda_choice *all, int64_t n)
     for (int64_t i = SHORT; i < n; i++) weir_found_insert(all + i);
 }
 
-/* torch.topk of the least: which n_taken of n come first, and in which order; is_sorted as its
+/* torch.topk of the least: which n_selected of n come first, and in which order; is_sorted as its
  * argument of that name. */
-static inline void weir_coda_find(weir_coda_choice *all, int64_t n, int64_t n_taken, bool is_sorted)
+static inline void weir_coda_find(weir_coda_choice *all, int64_t n, int64_t n_selected,
+                                  bool is_sorted)
 {
-    if (n_taken <= 0) return;
-    if (n_taken * 64 <= n) {
-        weir_found_heap_select(all, n, n_taken);
-        weir_found_heap_sort(all, n_taken);
+    if (n_selected <= 0) return;
+    if (n_selected * 64 <= n) {
+        weir_found_heap_select(all, n, n_selected);
+        weir_found_heap_sort(all, n_selected);
         return;
     }
-    if (n_taken < n || n > 1) weir_found_select(all, n, n_taken);
-    if (is_sorted) weir_found_sort(all, n_taken - 1);
+    if (n_selected < n || n > 1) weir_found_select(all, n, n_selected);
+    if (is_sorted) weir_found_sort(all, n_selected - 1);
 }

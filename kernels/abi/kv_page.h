@@ -2,9 +2,9 @@
  * layout when K and V are f16 or f32. kv_format.h has the other formats.
  *
  *   K: 2 tiles of 32 tokens, each [key_dim][32], the token innermost: a SIMD register or a warp
- *   holds 32 tokens of one dimension, so a dot product needs no horizontal sum and reads are
- *   coalesced (measured: 2.2 times row-major K on the host). V: [64][value_dim], the dimension
- *   innermost.
+ *      holds 32 tokens of one dimension, so a dot product needs no horizontal sum and reads are
+ *      coalesced (measured: 2.2 times row-major K on the host).
+ *   V: [64][value_dim], the dimension innermost.
  * Unwritten rows are zero: kernels may multiply them by a zero probability. */
 #pragma once
 #include "kernels/abi/dtype.h"
@@ -23,8 +23,4 @@ static inline int64_t weir_page_k(int64_t token, int64_t dim, int64_t key_dim)
 static inline int64_t weir_page_v(int64_t token, int64_t key_dim, int64_t value_dim)
 {
     return WEIR_PAGE_TOKENS * key_dim + token * value_dim;
-}
-static inline size_t weir_page_bytes(weir_dtype dtype, int64_t key_dim, int64_t value_dim)
-{
-    return weir_row_bytes(dtype, WEIR_PAGE_TOKENS * (key_dim + value_dim));
 }

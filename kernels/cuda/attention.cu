@@ -1,31 +1,28 @@
 /* kernels/cuda/attention.cu - paged causal attention on tensor cores, decode and prefill in one
- * order: f16, bf16, q8_0 and turbo4 pages.
+ * order, for pages of the formats that the table marks READ or BOTH (kernels/abi/kv_format.h).
  *
  * Why an override: the single source multiplies on the f32 units of a GPU, a row of threads per
- * position, reads each K and V tile once per 4 query rows and waits for it (it has no copies under
- * way), and reads f16 and f32 pages only. Here 16 query rows (all heads of a group that share K and
- * V) are one tensor tile, a block walks tiles of 32 positions that arrive by 16-byte asynchronous
- * copies while the one before is used, and products are exact to f32 because queries and weights go
- * in as two or three 16-bit parts (attention_parts.h).
- *     decode   per position and KV head 2 * (key_dim + value_dim) bytes (f16) are read once; 32
- *              flops per byte of padded tensor work (bf16 48, q8_0 90), below the 150 to 300 per
- *              byte that sm_80 to sm_90 have: bound by memory. Splits of 1024 positions are blocks
- *              of their own
- *     prefill  4 * (key_dim + value_dim) flops per row and position as two parts (6 as three: bf16,
- *              q8_0, turbo4), K and V are read once per 64 rows (32 where a head is wider than 128;
- *              16 if coded)
- *     coded    q8_0 halves the bytes, turbo4 quarters them; codes are expanded in shared memory by
- *              all threads, once per tile and 16 to 64 rows. At 180 flops per byte turbo4 is bound
- *              by that and by tensor work
- * Not yet run on a GPU: what is known is that emulated warps agree with ref, and what ptxas says.
+ * position, reads each K and V tile once per 4 query rows without copies in flight, and reads f16
+ * and f32 pages only. Here 16 query rows (all heads of a group that share K and V) are one tensor
+ * tile, a block walks tiles of 32 positions that arrive by 16-byte asynchronous copies while the
+ * one before is used, and products are exact to f32 because queries and weights go in as two or
+ * three 16-bit parts (attention_parts.h). decode   per position and KV head 2 * (key_dim +
+ * value_dim) bytes (f16) are read once; 32 flops per byte of padded tensor work (bf16 48, q8_0 90),
+ * below the 150 to 300 per byte that sm_80 to sm_90 have: bound by memory. Splits of 1024 positions
+ * are blocks of their own prefill  4 * (key_dim + value_dim) flops per row and position as two
+ * parts (6 as three: bf16, q8_0, turbo4), K and V are read once per 64 rows (32 where a head is
+ * wider than 128; 16 if coded) coded    q8_0 halves the bytes, turbo4 quarters them; codes are
+ * expanded in shared memory by all threads, once per tile and 16 to 64 rows. At 180 flops per byte
+ * turbo4 is bound by that and by tensor work Not yet run on a GPU: emulated warps agree with ref,
+ * and ptxas reports no spills.
  *
  * Order: online softmax over tiles of 32 positions in splits of 1024, each split from nothing,
  * joined in ascending order. Narrow blocks (up to 16 query rows of a KV head, four warps share the
  * positions and dims) and wide ones do the same products in the same order (attention_tile.h), and
  * splits are joined by the same expressions whether one block walks them or a second kernel joins
- * what blocks of their own left: a row has the same bits in decode, prefill and any batch.
- * Infinities in K or V give NaN. Turbo's queries and outputs are rotated here (attention_turbo.h);
- * its carries hold V as it is kept: rotated. */
+ * split partials: a row has the same bits in decode, prefill and any batch. Infinities in K or V
+ * give NaN. Turbo's queries and outputs are rotated here (attention_turbo.h); its partials hold V
+ * rotated. */
 #include "kernels/cuda/attention_rows.h"
 
 namespace weir_cuda_attention {
@@ -190,9 +187,9 @@ __device__ __forceinline__ void store_partial(const Call &call, const Unit &unit
     const int32_t row = unit.first_row + lane.r * 16 + lane.g + h * 8;
     const int64_t index = (int64_t)(row / call.group) * unit.n_query_heads +
                           unit.table * call.group + row % call.group;
-    float *const partial =
-        unit.partials + (index * unit.plan_n_splits + unit.first_split - unit.plan_first_split) *
-                            total_floats(call);
+    float *const partial = unit.split_partials +
+                           (index * unit.plan_n_splits + unit.first_split - unit.plan_first_split) *
+                               total_floats(call);
     if (lane.t == 0 && lane.c == 0) partial[0] = rows.maximum[h], partial[1] = sum[h * 2];
 #pragma unroll
     for (int n = 0; n < S::kPairs; n++)
@@ -204,7 +201,7 @@ __device__ __forceinline__ void store_partial(const Call &call, const Unit &unit
         }
 }
 
-/* Joins a split with the total of the thread's row h, whose values lie in the carry before the
+/* Joins a split with the total of the thread's row h, whose values lie in the partials before the
  * first split, and then where they go in the end. */
 template <class S>
 __device__ __forceinline__ void
@@ -215,11 +212,12 @@ join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[
                   token = unit.segment->first_row + row / call.group;
     const int64_t head = (int64_t)unit.head * call.group + row % call.group,
                   index = token * call.args.n_heads + head;
-    float *const carry = call.args.carry ? call.args.carry + index * total_floats(call) : nullptr;
+    float *const partials =
+        call.args.partials ? call.args.partials + index * total_floats(call) : nullptr;
     float *const to =
         call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim
-                     : carry + 2;
-    const float *from = is_first && carry ? carry + 2 : to;
+                     : partials + 2;
+    const float *from = is_first && partials ? partials + 2 : to;
     const Join   join =
         join_of(rows.total_maximum[h], rows.total_sum[h], rows.maximum[h], sum[h * 2]);
     const float scale = is_end && call.is_last ? 1.0f / join.sum : 1.0f;
@@ -235,7 +233,7 @@ join_split(const Call &call, const Unit &unit, Rows &rows, const float (&value)[
         }
     rows.total_maximum[h] = join.maximum, rows.total_sum[h] = join.sum;
     if (!is_end || lane.t != 0 || lane.c != 0) return;
-    if (!call.is_last) carry[0] = join.maximum, carry[1] = join.sum;
+    if (!call.is_last) partials[0] = join.maximum, partials[1] = join.sum;
     if (call.is_last && call.args.lse) call.args.lse[index] = lse_of(join.maximum, join.sum);
 }
 
@@ -248,19 +246,19 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
     Rows         rows;
     float        value[S::kPairs][2][4], sum[4];
     stage_queries<S>(shared, m, call, unit);
-    if (S::Format::kIsBook) stage_book<S>(shared, m, call);
+    if (S::Format::kHasCodebook) stage_codebook<S>(shared, m, call);
     clear_ends<S>(shared, m, (int)call.args.key_dim, (int)call.args.value_dim);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         const int32_t i = lane.r * 16 + lane.g + h * 8, row = unit.first_row + i;
         rows.last[h] = i < unit.n_rows ? unit.segment->n_past + row / call.group : -1;
         rows.total_maximum[h] = kNothing, rows.total_sum[h] = 0.0f;
-        if (i >= unit.n_rows || !call.args.carry || call.first_split == 0) continue;
+        if (i >= unit.n_rows || !call.args.partials || call.first_split == 0) continue;
         const int64_t token = unit.segment->first_row + row / call.group,
                       head = (int64_t)unit.head * call.group + row % call.group;
-        const float *carry =
-            call.args.carry + (token * call.args.n_heads + head) * total_floats(call);
-        rows.total_maximum[h] = carry[0], rows.total_sum[h] = carry[1];
+        const float *partials =
+            call.args.partials + (token * call.args.n_heads + head) * total_floats(call);
+        rows.total_maximum[h] = partials[0], rows.total_sum[h] = partials[1];
     }
     __syncthreads();
 #pragma unroll
@@ -281,7 +279,7 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
                               lane);
         }
     }
-    if (!S::Format::kIsBook || unit.is_apart || !call.is_last) return;
+    if (!S::Format::kHasCodebook || unit.is_apart || !call.is_last) return;
     __syncthreads(); /* the rows are written */
     for (int i = (int)threadIdx.x / kWarp; i < unit.n_rows; i += kThreads / kWarp) {
         const int32_t row = unit.first_row + i, token = unit.segment->first_row + row / call.group;
@@ -295,24 +293,24 @@ template <class S> __global__ void __launch_bounds__(kThreads, 2) attend(const C
 __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
 {
     int64_t                u = blockIdx.x;
-    float                 *partials;
-    const int64_t          s = find_segment(call, Share::Merge, &u, &partials);
+    float                 *split_partials;
+    const int64_t          s = find_segment(call, Share::Merge, &u, &split_partials);
     const weir_kv_segment &segment = call.args.segments[s];
     const Plan             plan = plan_of(call, segment);
     const int32_t          n_query_heads = plan.n_heads * call.group;
     const int64_t          token = segment.first_row + u / n_query_heads,
                   head = (int64_t)segment.first_head * call.group + u % n_query_heads;
     const int64_t      index = token * call.args.n_heads + head, step = total_floats(call);
-    const float *const partial = partials + u * plan.n_splits * step;
-    float *const       carry = call.args.carry ? call.args.carry + index * step : nullptr;
-    const bool         resumes = carry && call.first_split > 0;
+    const float *const partial = split_partials + u * plan.n_splits * step;
+    float *const       partials = call.args.partials ? call.args.partials + index * step : nullptr;
+    const bool         resumes = partials && call.first_split > 0;
     float *const       to =
         call.is_last ? call.args.out + token * call.args.out_stride + head * call.args.value_dim
-                           : carry + 2;
+                           : partials + 2;
     float maximum = kNothing, sum = 0.0f;
     for (int d = (int)threadIdx.x; d < (int)call.args.value_dim; d += kThreads) {
-        maximum = resumes ? carry[0] : kNothing, sum = resumes ? carry[1] : 0.0f;
-        float value = resumes ? carry[2 + d] : 0.0f;
+        maximum = resumes ? partials[0] : kNothing, sum = resumes ? partials[1] : 0.0f;
+        float value = resumes ? partials[2 + d] : 0.0f;
         for (int32_t split = 0; split < plan.n_splits; split++) {
             const float *const p = partial + split * step;
             const Join         join = join_of(maximum, sum, p[0], p[1]);
@@ -321,19 +319,15 @@ __global__ void __launch_bounds__(kThreads) join_partials(const Call call)
         }
         to[d] = value * (call.is_last ? 1.0f / sum : 1.0f);
     }
-    __syncthreads(); /* all have read the carry, or written the row */
+    __syncthreads(); /* all have read the partials, or written the row */
     if (call.is_turned && call.is_last && threadIdx.x < kWarp) turn_back(to, call);
     if (threadIdx.x != 0) return;
-    if (!call.is_last) carry[0] = maximum, carry[1] = sum;
+    if (!call.is_last) partials[0] = maximum, partials[1] = sum;
     if (call.is_last && call.args.lse) call.args.lse[index] = lse_of(maximum, sum);
 }
 
 /* ---- the row --------------------------------------------------------------------------------- */
-bool is_read(weir_kv_format format)
-{
-    return format == WEIR_KV_F16 || format == WEIR_KV_BF16 || format == WEIR_KV_Q8_0 ||
-           format == WEIR_KV_TURBO4;
-}
+bool is_read(weir_kv_format format) { return weir_kv_cuda_use(format) & WEIR_KV_CUDA_READ; }
 
 const char *reject(const weir_caps *caps, const void *op_args)
 {
@@ -345,9 +339,9 @@ const char *reject(const weir_caps *caps, const void *op_args)
         weir_kv_pages_reject(others, args->sinks, args->key_dim, args->value_dim);
     if (why) return why;
     if (args->k_format != args->v_format || !is_read(args->k_format))
-        return "reads KV in f16, bf16, q8_0 or turbo4";
-    if (args->k_format == WEIR_KV_TURBO4 && (args->key_dim < 32 || args->value_dim < 32))
-        return "turbo4 rows of 16";
+        return "reads KV in" WEIR_KV_CUDA_READ_TEXT;
+    if (weir_kv_is_rotated(args->k_format) && (args->key_dim < 32 || args->value_dim < 32))
+        return "turbo rows of 16";
     if (first.k != others.k || first.v != others.v) return "reads all pages in one format";
     if (args->key_dim > 256 || args->value_dim > 256) return "head wider than 256";
     if (args->value_dim % 8 != 0) return "value_dim % 8 != 0";
@@ -361,7 +355,7 @@ bool is_sound(const weir_attention_args &args)
     if (args.n_kv_heads <= 0 || args.n_heads % args.n_kv_heads != 0 || args.key_dim <= 0 ||
         args.value_dim <= 0)
         return false;
-    if (args.carry && (args.first_split < 0 || args.end_split < args.first_split)) return false;
+    if (args.partials && (args.first_split < 0 || args.end_split < args.first_split)) return false;
     return weir_kv_segments_are_sound(args.segments, args.n_segments, args.n_kv_heads);
 }
 
@@ -379,15 +373,12 @@ Call call_of(const weir_attention_args &args)
     call.v_part = weir_kv_v_part(args.k_format, args.key_dim);
     call.group = (int32_t)(args.n_heads / args.n_kv_heads);
     call.window = args.window > 0 ? args.window : INT32_MAX;
-    call.first_split = args.carry ? args.first_split : 0,
-    call.end_split = args.carry ? args.end_split : INT32_MAX;
-    call.wide_rows = !is_wide_head(args) ? 64
-                     : args.k_format == WEIR_KV_Q8_0 || args.k_format == WEIR_KV_TURBO4
-                         ? kNarrowRows
-                         : 32;
+    call.first_split = args.partials ? args.first_split : 0,
+    call.end_split = args.partials ? args.end_split : INT32_MAX;
+    call.wide_rows = !is_wide_head(args) ? 64 : weir_kv_is_lossy(args.k_format) ? kNarrowRows : 32;
     call.scale = args.scale * 1.44269504f;
-    call.is_last = !args.carry || args.is_last;
-    if (args.k_format == WEIR_KV_TURBO4) set_turbo(call);
+    call.is_last = !args.partials || args.is_last;
+    if (weir_kv_is_rotated(args.k_format)) set_turbo(call);
     return call;
 }
 
@@ -397,7 +388,8 @@ size_t scratch(const void *op_args)
     if (!is_sound(args)) return 0;
     const Call call = call_of(args);
     int64_t    n = 0;
-    for (int64_t s = 0; s < args.n_segments; s++) n += plan_of(call, args.segments[s]).n_partials;
+    for (int64_t s = 0; s < args.n_segments; s++)
+        n += plan_of(call, args.segments[s]).n_split_partials;
     return (size_t)(n * total_floats(call)) * sizeof(float);
 }
 
@@ -420,7 +412,7 @@ template <class Format>
 void launch_format(const Call &call, int64_t n_narrow, int64_t n_wide, cudaStream_t stream)
 {
     if (is_wide_head(call.args)) {
-        launch<Shape<Format, 256, 1, 4, Format::kIsBook ? 1 : 2>>(call, n_narrow, stream);
+        launch<Shape<Format, 256, 1, 4, Format::kHasCodebook ? 1 : 2>>(call, n_narrow, stream);
         if constexpr (!Format::kIsCoded) launch<Shape<Format, 256, 2, 2, 1>>(call, n_wide, stream);
     } else {
         launch<Shape<Format, 128, 1, 4, 2>>(call, n_narrow, stream);
@@ -443,10 +435,16 @@ weir_status run(const weir_kernel_context *context, const void *op_args)
     }
     if (n_narrow > INT32_MAX || n_wide > INT32_MAX || n_joins > INT32_MAX) return WEIR_EINVAL;
     switch (args.k_format) {
-    case WEIR_KV_F16: launch_format<FormatF16>(call, n_narrow, n_wide, stream); break;
-    case WEIR_KV_BF16: launch_format<FormatBf16>(call, n_narrow, n_wide, stream); break;
-    case WEIR_KV_Q8_0: launch_format<FormatQ8>(call, n_narrow, n_wide, stream); break;
-    case WEIR_KV_TURBO4: launch_format<FormatTurbo4>(call, n_narrow, n_wide, stream); break;
+#define LAUNCH_NONE(name)
+#define LAUNCH_WRITE(name)
+#define LAUNCH_READ(name)                                                                          \
+    case WEIR_KV_##name:                                                                           \
+        launch_format<PageFormat<WEIR_KV_##name>>(call, n_narrow, n_wide, stream);                 \
+        break;
+#define LAUNCH_BOTH(name) LAUNCH_READ(name)
+#define X(name, text, bits, scheme, attention, cuda) LAUNCH_##cuda(name)
+        WEIR_KV_FORMAT_MAP(X)
+#undef X
     default: return WEIR_EUNSUPPORTED;
     }
     if (n_joins > 0) WEIR_LAUNCH(join_partials, (unsigned)n_joins, kThreads, 0, stream, call);

@@ -17,7 +17,7 @@ struct PartsF16 {
     static constexpr float    kWeights = 16384.0f;
     static constexpr int      kQueryExponent = 10; /* the largest of a row is below 2^10 */
 
-    static __device__ __forceinline__ float take(float x, uint16_t *bits)
+    static __device__ __forceinline__ float split_off(float x, uint16_t *bits)
     {
         const __half h = __float2half_rn(x);
         *bits = __half_as_ushort(h);
@@ -36,7 +36,7 @@ struct PartsBf16 {
     static constexpr float    kWeights = 1.0f;
     static constexpr int      kQueryExponent = 0; /* as they are */
 
-    static __device__ __forceinline__ float take(float x, uint16_t *bits)
+    static __device__ __forceinline__ float split_off(float x, uint16_t *bits)
     {
         const __nv_bfloat16 h = __float2bfloat16_rn(x);
         *bits = __bfloat16_as_ushort(h);
@@ -56,8 +56,8 @@ __device__ __forceinline__ void split_pair(float x, float y, uint32_t (&out)[Par
 #pragma unroll
     for (int part = 0; part < Parts::kParts; part++) {
         uint16_t low, high;
-        x -= Parts::take(x, &low);
-        y -= Parts::take(y, &high);
+        x -= Parts::split_off(x, &low);
+        y -= Parts::split_off(y, &high);
         out[part] = (uint32_t)low | (uint32_t)high << 16;
     }
 }

@@ -15,9 +15,9 @@ namespace weir_cuda_attention {
 constexpr int kTile = WEIR_TILE_TOKENS, kPage = WEIR_PAGE_TOKENS, kSplit = WEIR_ATTENTION_SPLIT,
               kWarp = 32;
 constexpr int kNarrowRows =
-    16; /* up to so many query rows of a KV head are one row of tensor tiles                   */
+    16; /* up to this many query rows of a KV head are one row of tensor tiles                   */
 constexpr int kApartRows =
-    64; /* up to so many, splits are units of their own: they are what keeps the machine busy  */
+    64; /* up to this many, splits are units of their own, to occupy the machine  */
 constexpr float kNothing = -FLT_MAX; /* the maximum of no score */
 
 struct Call {
@@ -27,7 +27,7 @@ struct Call {
     float              *scratch;
     int32_t             group, window, first_split, end_split, wide_rows; /* rows of a wide unit */
     float               scale; /* times log2(e) */
-    uint32_t k_signs[8], v_signs[8], book[16]; /* turbo: bits of D, centroids as two f16 */
+    uint32_t k_signs[8], v_signs[8], codebook[16]; /* turbo: bits of D, centroids as two f16 */
     float    k_orthonormal, v_orthonormal;
     bool     is_last, is_turned; /* V is kept rotated */
 };
@@ -35,7 +35,7 @@ struct Call {
 struct Plan {
     int32_t first_split, n_splits, n_heads, n_rows,
         n_blocks; /* KV heads; query rows of each; blocks of rows */
-    int64_t n_units, n_partials; /* partials: in the scratch                   */
+    int64_t n_units, n_split_partials; /* partials: in the scratch                   */
     bool    is_narrow, is_apart;
 };
 
@@ -61,7 +61,7 @@ __host__ __device__ inline Plan plan_of(const Call &call, const weir_kv_segment 
     const int32_t rows = plan.is_narrow ? kNarrowRows : call.wide_rows;
     plan.n_blocks = (plan.n_rows + rows - 1) / rows;
     plan.n_units = (int64_t)plan.n_blocks * plan.n_heads * (plan.is_apart ? plan.n_splits : 1);
-    plan.n_partials = plan.is_apart ? (int64_t)plan.n_rows * plan.n_heads * plan.n_splits : 0;
+    plan.n_split_partials = plan.is_apart ? (int64_t)plan.n_rows * plan.n_heads * plan.n_splits : 0;
     return plan;
 }
 
@@ -73,10 +73,11 @@ __host__ __device__ inline int64_t units_of(const Plan &plan, Share share)
     return plan.is_narrow == (share == Share::Narrow) ? plan.n_units : 0;
 }
 
-/* The segment that unit `unit` of the call belongs to; `unit` becomes its number there, `partials`
- * where the segment's part of the scratch begins. A warp looks at 32 segments at a time. */
+/* The segment that unit `unit` of the call belongs to; `unit` becomes its number there,
+ * `split_partials` where the segment's part of the scratch begins. A warp looks at 32 segments at a
+ * time. */
 __device__ inline int64_t find_segment(const Call &call, Share share, int64_t *unit,
-                                       float **partials)
+                                       float **split_partials)
 {
     const int lane = (int)(threadIdx.x % kWarp);
     int64_t   scratch = 0;
@@ -84,7 +85,7 @@ __device__ inline int64_t find_segment(const Call &call, Share share, int64_t *u
         int64_t n = 0, floats = 0;
         if (first + lane < call.args.n_segments) {
             const Plan plan = plan_of(call, call.args.segments[first + lane]);
-            n = units_of(plan, share), floats = plan.n_partials * total_floats(call);
+            n = units_of(plan, share), floats = plan.n_split_partials * total_floats(call);
         }
         int64_t units_to = n, floats_to = floats; /* of the lanes up to this one */
         for (int by = 1; by < kWarp; by *= 2) {
@@ -99,14 +100,14 @@ __device__ inline int64_t find_segment(const Call &call, Share share, int64_t *u
         scratch += __shfl_sync(0xffffffffu, past ? floats_to - floats : floats_to, found);
         *unit -= past ? before : all;
         if (!past) continue;
-        *partials = call.scratch + scratch;
+        *split_partials = call.scratch + scratch;
         return first + found;
     }
 }
 
 /* ---- joining splits -------------------------------------------------------------------------- */
-/* How (maximum, sum, value) of a split joins a total: kernels/abi/attention_carry.h in the order of
- * these expressions, wherever it is done. */
+/* How (maximum, sum, value) of a split joins a total: kernels/abi/attention_partials.h in the order
+ * of these expressions, wherever it is done. */
 struct Join {
     float maximum, sum, keep, add;
     bool  is_same, is_first; /* nothing joins; there was nothing before */

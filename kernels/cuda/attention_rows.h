@@ -9,7 +9,7 @@ namespace weir_cuda_attention {
 struct Unit {
     const weir_kv_segment *segment;
     const char *const     *pages;
-    float                 *partials; /* of the segment; used where splits are apart */
+    float                 *split_partials; /* of the segment; used where splits are apart */
     int32_t table, head, n_query_heads; /* KV head of the range and of the op; of the segment */
     int32_t first_row, n_rows, first_split, n_splits, plan_first_split, plan_n_splits;
     bool    is_apart;
@@ -20,7 +20,7 @@ template <class S> __device__ __forceinline__ Unit unit_of(const Call &call)
     int64_t       u = blockIdx.x;
     Unit          unit = {};
     const int64_t s =
-        find_segment(call, S::kR == 1 ? Share::Narrow : Share::Wide, &u, &unit.partials);
+        find_segment(call, S::kR == 1 ? Share::Narrow : Share::Wide, &u, &unit.split_partials);
     unit.segment = call.args.segments + s;
     const Plan    plan = plan_of(call, *unit.segment);
     const int32_t n_apart = plan.is_apart ? plan.n_splits : 1;
@@ -68,7 +68,7 @@ __device__ __forceinline__ void stage_queries(char *shared, const Memory &m, con
 #pragma unroll
         for (int n = 0; n < kRotated; n++)
             x[n] = there && n * kWarp + lane < key_dim ? q[n * kWarp + lane] : 0.0f;
-        if constexpr (S::Format::kIsBook) {
+        if constexpr (S::Format::kHasCodebook) {
             flip(x, call.k_signs);
             rotate(x, key_dim, call.k_orthonormal);
         }
@@ -92,7 +92,7 @@ __device__ __forceinline__ void stage_queries(char *shared, const Memory &m, con
                 uint16_t *const to =
                     reinterpret_cast<uint16_t *>(shared + m.q + part * m.q_part + i * m.q_row) +
                     n * kWarp + lane;
-                rest -= S::Parts::take(rest, to);
+                rest -= S::Parts::split_off(rest, to);
             }
         }
         if (lane == 0) reinterpret_cast<float *>(shared + m.factors)[i] = call.scale * down;

@@ -20,26 +20,31 @@ namespace weir_cuda_attention {
 constexpr int kThreads = 128, kGroup = WEIR_KV_GROUP,
               kWeightStride = 40; /* floats of a row of weights: no two rows of 4 share banks */
 
-struct FormatF16 {
+/* How attention reads the pages of a format: one specialisation for each that the table marks READ
+ * or BOTH (kernels/abi/kv_format.h). */
+template <weir_kv_format> struct PageFormat;
+
+template <> struct PageFormat<WEIR_KV_F16> {
     typedef PartsF16      Parts;
-    static constexpr bool kIsCoded = false, kIsBook = false;
+    static constexpr bool kIsCoded = false, kHasCodebook = false;
     static constexpr int  kBits = 16, kPlanes = 1;
 };
-struct FormatBf16 {
+template <> struct PageFormat<WEIR_KV_BF16> {
     typedef PartsBf16     Parts;
-    static constexpr bool kIsCoded = false, kIsBook = false;
+    static constexpr bool kIsCoded = false, kHasCodebook = false;
     static constexpr int  kBits = 16, kPlanes = 1;
 };
-struct FormatQ8 { /* codes are integers, which bf16 holds; their scales join sums of 32 dims (K) and
-                     weights (V) */
+/* Codes are integers, which bf16 holds; their scales join sums of 32 dims (K) and weights (V). */
+template <> struct PageFormat<WEIR_KV_Q8_0> {
     typedef PartsBf16     Parts;
-    static constexpr bool kIsCoded = true, kIsBook = false;
+    static constexpr bool kIsCoded = true, kHasCodebook = false;
     static constexpr int  kBits = 8, kPlanes = 1;
 };
-struct FormatTurbo4 { /* centroids are two f16, each in a plane of its own; a token's scale joins
-                         its score and its weight (attention_turbo.h) */
+/* Centroids are two f16, each in a plane of its own; a token's scale joins its score and its weight
+ * (attention_turbo.h). */
+template <> struct PageFormat<WEIR_KV_TURBO4> {
     typedef PartsF16      Parts;
-    static constexpr bool kIsCoded = true, kIsBook = true;
+    static constexpr bool kIsCoded = true, kHasCodebook = true;
     static constexpr int  kBits = 4, kPlanes = 2;
 };
 
@@ -57,7 +62,7 @@ template <class Format_, int VALUE_, int R_, int C_, int STAGES_> struct Shape {
 /* Byte offsets in shared memory; raw_k_codes, raw_v_codes: where the scales of raw tiles begin. */
 struct Memory {
     int q_part, q_row, v_row, k_stage, v_stage, raw_k_codes, raw_v_codes, raw_k_stage, raw_v_stage;
-    int q, k, v, raw_k, raw_v, weights, maxima, factors, pages, book, bytes;
+    int q, k, v, raw_k, raw_v, weights, maxima, factors, pages, codebook, bytes;
 };
 
 template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, int64_t value_dim)
@@ -71,8 +76,8 @@ template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, 
     if (Format::kIsCoded) {
         m.raw_k_codes = keys * kTile * Format::kBits / 8,
         m.raw_v_codes = values * kTile * Format::kBits / 8;
-        m.raw_k_stage = m.raw_k_codes + (Format::kIsBook ? kTile : keys) * 2,
-        m.raw_v_stage = m.raw_v_codes + (Format::kIsBook ? kTile : values) * 2;
+        m.raw_k_stage = m.raw_k_codes + (Format::kHasCodebook ? kTile : keys) * 2,
+        m.raw_v_stage = m.raw_v_codes + (Format::kHasCodebook ? kTile : values) * 2;
     }
     m.k = m.q + m.q_part * S::kParts;
     m.v = m.k + m.k_stage * (Format::kIsCoded ? S::kPlanes : S::kStages);
@@ -82,8 +87,8 @@ template <class S> __host__ __device__ inline Memory memory_of(int64_t key_dim, 
     m.maxima = m.weights + (S::kC > 1 ? S::kRows * kWeightStride * 4 : 0);
     m.factors = m.maxima + S::kRows * S::kC * 4;
     m.pages = m.factors + S::kRows * 4;
-    m.book = m.pages + kSplit / kPage * 8;
-    m.bytes = m.book + (Format::kIsBook ? 64 : 0);
+    m.codebook = m.pages + kSplit / kPage * 8;
+    m.bytes = m.codebook + (Format::kHasCodebook ? 64 : 0);
     return m;
 }
 
@@ -218,7 +223,7 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
                                            const Lane &lane)
 {
     constexpr bool kGrouped =
-        S::Format::kIsCoded && !S::Format::kIsBook; /* 32 dims of a position share a scale */
+        S::Format::kIsCoded && !S::Format::kHasCodebook; /* 32 dims of a position share a scale */
     const char *const k = shared + m.k + (S::Format::kIsCoded ? 0 : stage * m.k_stage);
     const char *const q = shared + m.q + (lane.r * 16 + lane.matrix % 2 * 8 + lane.row) * m.q_row +
                           lane.matrix / 2 * 16;
@@ -283,7 +288,7 @@ __device__ __forceinline__ void score_tile(float (&score)[S::kTiles][4], const c
         }
     }
 #pragma unroll
-    for (int n = 0; S::Format::kIsBook && n < S::kTiles; n++) {
+    for (int n = 0; S::Format::kHasCodebook && n < S::kTiles; n++) {
         const float2 scale = __half22float2(*reinterpret_cast<const __half2 *>(scales + n * 16));
 #pragma unroll
         for (int i = 0; i < 4; i++) score[n][i] *= i % 2 ? scale.y : scale.x;
@@ -307,7 +312,7 @@ split_weights(uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int 
             const int token = (half * 2 + i / 2) * 8 + lane.t * 2;
             x *= __half2float(scales[token * stride]),
                 y *= __half2float(scales[(token + 1) * stride]);
-            if (S::Format::kIsBook) x *= times[i % 2], y *= times[i % 2];
+            if (S::Format::kHasCodebook) x *= times[i % 2], y *= times[i % 2];
         }
         split_pair<typename S::Parts>(x, y, out);
 #pragma unroll
@@ -316,8 +321,8 @@ split_weights(uint32_t (&parts)[S::kParts][4], const float (&weight)[4][4], int 
 }
 
 /* value += weight V and sum += weight, of the warp's pairs of 8 dims: pair i is of dims (i * C +
- * column) * 16. Values of a book are in units of 2^unit of their row, chosen anew for every tile,
- * so that its weights times scales fill f16's range; what the row does not see has no part in
+ * column) * 16. Values of a codebook are in units of 2^unit of their row, chosen anew for every
+ * tile, so that its weights times scales fill f16's range; what the row does not see has no part in
  * that. */
 template <class S>
 __device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], float (&sum)[4],
@@ -325,7 +330,7 @@ __device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], floa
                                            const char *shared, const Memory &m, int value_dim,
                                            int stage, const Lane &lane)
 {
-    constexpr bool    kGrouped = S::Format::kIsCoded && !S::Format::kIsBook;
+    constexpr bool    kGrouped = S::Format::kIsCoded && !S::Format::kHasCodebook;
     const char *const v = shared + m.v + (S::Format::kIsCoded ? 0 : stage * m.v_stage) +
                           (lane.matrix % 2 * 8 + lane.row) * m.v_row + lane.matrix / 2 * 16;
     const __half *const scales =
@@ -333,7 +338,7 @@ __device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], floa
     const uint32_t ones[2] = { S::Parts::kOnes, S::Parts::kOnes };
     float          times[2] = { 1.0f, 1.0f };
 #pragma unroll
-    for (int h = 0; S::Format::kIsBook && h < 2; h++) {
+    for (int h = 0; S::Format::kHasCodebook && h < 2; h++) {
         float largest = 0.0f;
 #pragma unroll
         for (int n = 0; n < 4; n++) {
@@ -359,7 +364,7 @@ __device__ __forceinline__ void add_values(float (&value)[S::kPairs][2][4], floa
         split_weights<S>(parts, weight, half, nullptr, 0, times, lane);
 #pragma unroll
         for (int part = 0; part < S::kParts; part++) S::Parts::multiply(sum, parts[part], ones);
-        if (S::Format::kIsBook) split_weights<S>(parts, weight, half, scales, 1, times, lane);
+        if (S::Format::kHasCodebook) split_weights<S>(parts, weight, half, scales, 1, times, lane);
 #pragma unroll
         for (int i = 0; i < S::kPairs; i++) {
             const int d = (i * S::kC + lane.c) * 16;

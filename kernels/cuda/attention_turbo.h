@@ -64,10 +64,10 @@ __device__ __forceinline__ void turn_back(float *row, const Call &call)
 }
 
 template <class S>
-__device__ __forceinline__ void stage_book(char *shared, const Memory &m, const Call &call)
+__device__ __forceinline__ void stage_codebook(char *shared, const Memory &m, const Call &call)
 {
     if (threadIdx.x < 16)
-        reinterpret_cast<uint32_t *>(shared + m.book)[threadIdx.x] = call.book[threadIdx.x];
+        reinterpret_cast<uint32_t *>(shared + m.codebook)[threadIdx.x] = call.codebook[threadIdx.x];
 }
 
 template <class S>
@@ -75,15 +75,16 @@ __device__ __forceinline__ void expand_book_keys(char *shared, const Memory &m, 
                                                  int stage)
 {
     const char *const     raw = shared + m.raw_k + stage * m.raw_k_stage;
-    const uint32_t *const book = reinterpret_cast<const uint32_t *>(shared + m.book);
+    const uint32_t *const codebook = reinterpret_cast<const uint32_t *>(shared + m.codebook);
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < key_dim / 8 * (kTile / 2); i += kThreads) {
         const int   word = i / (kTile / 2), pair = i % (kTile / 2);
         const uint2 codes = *reinterpret_cast<const uint2 *>(raw + word * kTile * 4 + pair * 8);
 #pragma unroll
         for (int b = 0; b < 8; b++) {
-            const uint32_t x = book[codes.x >> 4 * b & 15u], y = book[codes.y >> 4 * b & 15u];
-            char *const    to =
+            const uint32_t x = codebook[codes.x >> 4 * b & 15u],
+                           y = codebook[codes.y >> 4 * b & 15u];
+            char *const to =
                 shared + m.k + (word * 8 + b) * 64 + ((pair / 4) ^ (b / 2)) * 16 + pair % 4 * 4;
             *reinterpret_cast<uint32_t *>(to) = __byte_perm(x, y, 0x5410);
             *reinterpret_cast<uint32_t *>(to + m.k_stage) = __byte_perm(x, y, 0x7632);
@@ -98,7 +99,7 @@ __device__ __forceinline__ void expand_book_values(char *shared, const Memory &m
                                                    int stage)
 {
     const char *const     raw = shared + m.raw_v + stage * m.raw_v_stage;
-    const uint32_t *const book = reinterpret_cast<const uint32_t *>(shared + m.book);
+    const uint32_t *const codebook = reinterpret_cast<const uint32_t *>(shared + m.codebook);
 #pragma unroll 1
     for (int i = (int)threadIdx.x; i < kTile * S::kValue / 8; i += kThreads) {
         const int t = i / (S::kValue / 8), word = i % (S::kValue / 8);
@@ -109,7 +110,7 @@ __device__ __forceinline__ void expand_book_values(char *shared, const Memory &m
         for (int high = 0; high < 2; high++) {
             uint32_t x[4];
 #pragma unroll
-            for (int b = 0; b < 4; b++) x[b] = book[codes >> (8 * b + 4 * high) & 15u];
+            for (int b = 0; b < 4; b++) x[b] = codebook[codes >> (8 * b + 4 * high) & 15u];
             char *const to =
                 shared + m.v + t * m.v_row + (word / 4 * 32 + high * 16 + word % 4 * 4) * 2;
             *reinterpret_cast<uint2 *>(to) =
@@ -123,7 +124,7 @@ __device__ __forceinline__ void expand_book_values(char *shared, const Memory &m
 template <class S>
 __device__ __forceinline__ void expand_keys(char *shared, const Memory &m, int key_dim, int stage)
 {
-    if constexpr (S::Format::kIsBook)
+    if constexpr (S::Format::kHasCodebook)
         expand_book_keys<S>(shared, m, key_dim, stage);
     else
         expand_byte_keys<S>(shared, m, key_dim, stage);
@@ -132,7 +133,7 @@ template <class S>
 __device__ __forceinline__ void expand_values(char *shared, const Memory &m, int value_dim,
                                               int stage)
 {
-    if constexpr (S::Format::kIsBook)
+    if constexpr (S::Format::kHasCodebook)
         expand_book_values<S>(shared, m, value_dim, stage);
     else
         expand_byte_values<S>(shared, m, value_dim, stage);
@@ -141,13 +142,14 @@ __device__ __forceinline__ void expand_values(char *shared, const Memory &m, int
 /* ---- on the host ----------------------------------------------------------------------------- */
 inline void set_turbo(Call &call)
 {
-    const float half[8] = { WEIR_KV_BOOK4 };
+    const float half[8] = { WEIR_KV_CODEBOOK4 };
     for (int code = 0; code < 16; code++) {
         const float    x = code < 8 ? -half[7 - code] : half[code - 8];
         const uint32_t first = __half_as_ushort(__float2half_rn(x));
-        call.book[code] = first | (uint32_t)__half_as_ushort(__float2half_rn(
-                                      x - __half2float(__ushort_as_half((unsigned short)first))))
-                                      << 16;
+        call.codebook[code] =
+            first | (uint32_t)__half_as_ushort(
+                        __float2half_rn(x - __half2float(__ushort_as_half((unsigned short)first))))
+                        << 16;
     }
     for (int d = 0; d < 32 * kRotated; d++) {
         call.k_signs[d / 32] |= (uint32_t)(weir_kv_sign(WEIR_KV_K, d) < 0.0f) << d % 32;

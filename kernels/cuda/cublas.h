@@ -3,7 +3,7 @@
  *
  * What it brings is many rows of dense weights at the speed of wgmma and its successors. What it
  * costs is a promise: it chooses its algorithm, and so its order of summation, by the number of
- * rows, so that a row's bits depend on the rows beside it. Its row, cublaslt.matmul, therefore
+ * rows, so that a row's bits depend on the other rows. Its row, cublaslt.matmul, therefore
  * stands behind cuda.matmul, which takes all that it takes: it runs where it is pinned
  * (kernels.pin.matmul = "cublaslt.matmul"), and never by itself. docs/decisions/0028 has what else
  * was thought of. */

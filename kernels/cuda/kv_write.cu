@@ -90,7 +90,7 @@ __device__ __forceinline__ void write_rows(char *page, const Part &part, const f
         const int64_t group = unit % n_groups, d = group * kGroup + lane,
                       own = token + unit / n_groups;
         const float x = d < dim ? rows[unit / n_groups * stride + d] : 0.0f;
-        if (part.format != WEIR_KV_Q8_0) {
+        if (weir_kv_scheme_of(part.format) == WEIR_KV_PLAIN) {
             const int64_t at =
                 IS_K ? own / kTile * dim * kTile + d * kTile + own % kTile : own * dim + d;
             if (d < dim) store_plain(to, part.format, at, x);
@@ -125,18 +125,14 @@ __global__ void __launch_bounds__(kThreads) kv_write(const Call call)
                           args.v_stride, args.value_dim, token, n);
 }
 
-bool is_written(weir_kv_format format)
-{
-    return weir_kv_scheme_of(format) == WEIR_KV_PLAIN || format == WEIR_KV_Q8_0;
-}
+bool is_written(weir_kv_format format) { return weir_kv_cuda_use(format) & WEIR_KV_CUDA_WRITE; }
 
 const char *reject(const weir_caps *caps, const void *op_args)
 {
     const auto        *args = static_cast<const weir_kv_write_args *>(op_args);
     const weir_kv_pair pair = { args->k_format, args->v_format };
     if (caps->cuda_capability < 80) return "needs sm_80";
-    if (!is_written(pair.k) || !is_written(pair.v))
-        return "formats other than f32, f16, bf16, q8_0";
+    if (!is_written(pair.k) || !is_written(pair.v)) return "writes KV in" WEIR_KV_CUDA_WRITE_TEXT;
     if (args->sinks.n_pages > 0 &&
         (!is_written(args->sinks.pair.k) || !is_written(args->sinks.pair.v)))
         return "sinks of other formats";

@@ -34,19 +34,19 @@ size_t place(activations *x, const weir_matmul_args &args, char *base)
     const needs n = needs_of(args);
     const auto  rows = (size_t)x->n_tiles * kTile, steps = (size_t)x->steps;
     size_t      end = 0;
-    const auto  take = [&](bool is_needed, size_t bytes) {
+    const auto  place = [&](bool is_needed, size_t bytes) {
         char *const at = is_needed && base ? base + end : nullptr;
         end += is_needed ? (bytes + 63) / 64 * 64 : 0;
         return at;
     };
-    x->codes = reinterpret_cast<uint8_t *>(take(n.codes, rows * steps * WEIR_CUDA_STEP));
-    x->scales = reinterpret_cast<float *>(take(n.codes, rows * steps * 2 * sizeof(float)));
-    x->sums = reinterpret_cast<float *>(take(n.codes, rows * steps * 2 * sizeof(float)));
-    x->half_sums = reinterpret_cast<float *>(take(n.codes, rows * steps * 4 * sizeof(float)));
-    x->bf16 = reinterpret_cast<uint8_t *>(take(n.bf16, rows * steps * WEIR_CUDA_STEP * 2));
-    x->f16 = reinterpret_cast<uint8_t *>(take(n.f16, rows * steps * WEIR_CUDA_STEP * 2));
-    x->inverses = reinterpret_cast<float *>(take(n.f16, rows * sizeof(float)));
-    x->f32 = reinterpret_cast<float *>(take(n.f32, rows * steps * WEIR_CUDA_STEP * sizeof(float)));
+    x->codes = reinterpret_cast<uint8_t *>(place(n.codes, rows * steps * WEIR_CUDA_STEP));
+    x->scales = reinterpret_cast<float *>(place(n.codes, rows * steps * 2 * sizeof(float)));
+    x->sums = reinterpret_cast<float *>(place(n.codes, rows * steps * 2 * sizeof(float)));
+    x->half_sums = reinterpret_cast<float *>(place(n.codes, rows * steps * 4 * sizeof(float)));
+    x->bf16 = reinterpret_cast<uint8_t *>(place(n.bf16, rows * steps * WEIR_CUDA_STEP * 2));
+    x->f16 = reinterpret_cast<uint8_t *>(place(n.f16, rows * steps * WEIR_CUDA_STEP * 2));
+    x->inverses = reinterpret_cast<float *>(place(n.f16, rows * sizeof(float)));
+    x->f32 = reinterpret_cast<float *>(place(n.f32, rows * steps * WEIR_CUDA_STEP * sizeof(float)));
     return end;
 }
 

@@ -1,7 +1,7 @@
 /* kernels/cuda/matmul.h - what the parts of the CUDA matmul share: the order of summation, the
  * activations in scratch, the end of a product.
  *
- * Order. A row's bits may not depend on the rows beside it, and a step mixes any number of rows: so
+ * Order. A row's bits may not depend on the other rows, and a step mixes any number of rows: so
  * all kernels, for one row or a thousand, add in one order. The inputs are cut into at most 16
  * slices of whole 256 inputs, by n_in alone. A slice is summed from zero, in ascending steps of 64
  * inputs, by one warp; then slices are added in ascending order. Few rows: the warps of a block

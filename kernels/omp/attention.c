@@ -2,24 +2,23 @@
  * 2018; Dao et al. 2022), decode and prefill.
  *
  * A unit is (segment, KV head of its range, block of query rows, split or all splits). A query row
- * is one token of one head of the group: row = token * group + head, so that all heads of a group
- * share every K and V tile that is read. Work on a tile of 32 positions:
+ * is one token of one head of the group: row = token * group + head, so all heads of a group share
+ * every K and V tile that is read. Work on a tile of 32 positions:
  *     scores   thread = (position lanes, rows): sum over key_dim of q[d][row] * K[d][position], q
  *              staged and scaled by scale * log2(e)
- *     softmax  new maximum, weights = 2^(score - maximum), decay of what was summed before
+ *     softmax  new maximum, weights = 2^(score - maximum), decay of the earlier sums
  *     values   thread = lanes of value_dim: value[dim] = value[dim] * decay + sum over the 32
  *              positions of weight * V[position][dim]
  * Every (row, position) and (row, dim) is one chain of multiply-adds in ascending order, so a row's
- * bits do not depend on the rows beside it. Splits of 1024 positions start afresh and are merged
- * pairwise in ascending order, either here, when a unit walks all its splits (many rows), or from
- * partials in the scratch by a second region (few rows: the splits are what keeps the machine
- * busy). A call may take only some of the splits: the totals then come from and go to the carry.
+ * bits do not depend on the other rows of the block. Splits of 1024 positions start afresh and are
+ * merged pairwise in ascending order, either here, when a unit walks all its splits (many rows), or
+ * from split partials in the scratch by a second region (few rows: the splits occupy the machine).
+ * A call may take only some of the splits: the totals then come from and go to args->partials.
  *
- * Formats: attention_formats.h says how tiles are read. A row reads its own page wide where the
- * format has open pages, so there the units are cut at pages. Turbo's K meets queries that are
- * rotated alike, turbo's V is turned back when the sum is done: once per row, not per position.
- * Where only the sinks are turbo's, or all pages but the sinks, the tiles of the others are rotated
- * as they are read (attention_turn.h).
+ * Formats: attention_formats.h. A row reads its own page open where the format has open pages, so
+ * there the units are cut at pages. Queries are rotated for turbo's K, and the sum over turbo's V
+ * is rotated back: once per row, not per position. Where only the sinks are turbo's, or all pages
+ * but the sinks, the tiles of the others are rotated as they are read (attention_turn.h).
  *
  * Cost: 2 * (key_dim + value_dim) flops per row and position; K and V are read once per 32 rows on
  * the host. Decode is bound by memory: the next tile is prefetched while this one is used. */
@@ -37,10 +36,10 @@ typedef struct attention_unit {
     int64_t n_query_heads; /* of the segment                             */
     int64_t first_row, n_rows; /* query rows of this unit     */
     int32_t first_split, n_splits; /* to walk                     */
-    float  *partials; /* of this segment, NULL: merge and write out */
+    float  *split_partials; /* of this segment, NULL: merge and write out */
     int32_t plan_first_split, plan_n_splits;
     float  *logits; /* of this KV head's first query head, NULL: none of the segment's last rows are
-                       here, or nobody asks */
+                       here, or NULL */
 } attention_unit;
 
 /* NULL past the end of the unit. */
@@ -205,7 +204,7 @@ WEIR_INLINE void walk_split(team_memory *team, row_block *blocks, const attentio
     }
 }
 
-/* Where the partials of the rows of a block go; NULL for rows past the end. */
+/* Where the split_partials of the rows of a block go; NULL for rows past the end. */
 WEIR_INLINE void partial_rows(float **partial, const attention_call *call,
                               const attention_unit *unit, int64_t first, int32_t split,
                               const int rows)
@@ -217,22 +216,22 @@ WEIR_INLINE void partial_rows(float **partial, const attention_call *call,
         const int64_t index = (token * unit->n_query_heads + head) * unit->plan_n_splits + split -
                               unit->plan_first_split;
         partial[r] = row < unit->first_row + unit->n_rows
-                         ? unit->partials + index * partial_floats(call->value_dim)
+                         ? unit->split_partials + index * partial_floats(call->value_dim)
                          : NULL;
     }
 }
 
 /* The carries of the rows of a block; NULL for rows past the end. */
-WEIR_INLINE void carry_rows(float **carry, const attention_call *call, const attention_unit *unit,
-                            int64_t first, const int rows)
+WEIR_INLINE void partials_of_rows(float **partials, const attention_call *call,
+                                  const attention_unit *unit, int64_t first, const int rows)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
         const int64_t row = first + r, token = unit->segment->first_row + row / call->group,
                       head = unit->head * call->group + row % call->group;
-        carry[r] =
+        partials[r] =
             row < unit->first_row + unit->n_rows
-                ? call->carry + (token * call->n_heads + head) * partial_floats(call->value_dim)
+                ? call->partials + (token * call->n_heads + head) * partial_floats(call->value_dim)
                 : NULL;
     }
 }
@@ -267,15 +266,15 @@ WEIR_INLINE void attend(team_memory *team, const attention_call *call, const att
 {
     row_block blocks[UNIT_BLOCKS];
     row_total totals[UNIT_BLOCKS];
-    float    *rows_of[LANE_ROWS]; /* partials or carries of a block */
+    float    *rows_of[LANE_ROWS]; /* split_partials or carries of a block */
     const int n_blocks = (int)((unit->n_rows + rows - 1) / rows);
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
         const int64_t first = unit->first_row + b * rows;
         stage_queries(team->q + b * call->key_dim * rows, call, unit, first, rows, tid);
         UNROLL
         for (int r = 0; r < rows; r++) rows_of[r] = NULL;
-        if (call->carry && call->first_split > 0 && !unit->partials)
-            carry_rows(rows_of, call, unit, first, rows);
+        if (call->partials && call->first_split > 0 && !unit->split_partials)
+            partials_of_rows(rows_of, call, unit, first, rows);
         load_totals(totals + b, rows_of, call->value_dim, width, rows, tid);
     }
     TEAM_BARRIER
@@ -285,7 +284,7 @@ WEIR_INLINE void attend(team_memory *team, const attention_call *call, const att
         walk_split(team, blocks, call, unit, split, next, n_blocks, width, rows, tid);
         for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
             publish_block(team, blocks + b, rows, tid);
-            if (unit->partials) {
+            if (unit->split_partials) {
                 partial_rows(rows_of, call, unit, unit->first_row + b * rows, split, rows);
                 store_partial(team, blocks + b, rows_of, call->value_dim, width, rows, tid);
             } else {
@@ -294,12 +293,12 @@ WEIR_INLINE void attend(team_memory *team, const attention_call *call, const att
             TEAM_BARRIER
         }
     }
-    if (unit->partials) return;
+    if (unit->split_partials) return;
     for (int b = 0; b < UNIT_BLOCKS && b < n_blocks; b++) {
         if (call->is_last) {
             write_block(call, unit, totals + b, unit->first_row + b * rows, width, rows, tid);
         } else {
-            carry_rows(rows_of, call, unit, unit->first_row + b * rows, rows);
+            partials_of_rows(rows_of, call, unit, unit->first_row + b * rows, rows);
             store_totals(totals + b, rows_of, call->value_dim, width, rows, tid);
         }
     }
@@ -335,7 +334,7 @@ WEIR_INLINE void attend_width(team_memory *team, const attention_call *call,
 
 /* Units of segment `plan`, KV heads innermost: neighbours in the order have equal work. */
 WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_segment *segment,
-                                   const segment_plan *plan, int64_t u, float *partials)
+                                   const segment_plan *plan, int64_t u, float *split_partials)
 {
     const int64_t table = u % plan->n_heads, rest = u / plan->n_heads,
                   n_splits = plan->partial ? plan->n_splits : 1;
@@ -368,7 +367,7 @@ WEIR_INLINE attention_unit unit_of(const attention_call *call, const weir_kv_seg
     if (plan->partial) {
         unit.first_split = plan->first_split + (int32_t)(rest % n_splits);
         unit.n_splits = 1;
-        unit.partials = partials;
+        unit.split_partials = split_partials;
     } else {
         const int32_t last =
             (segment->n_past + (int32_t)((unit.first_row + unit.n_rows - 1) / call->group)) /
@@ -390,12 +389,12 @@ WEIR_INLINE int64_t plan_partials(const attention_call *call, const segment_plan
 /* The units of one team: every step-th, over all segments. */
 WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int tid)
 {
-    int64_t u = lane_first_unit(), partials = 0;
+    int64_t u = lane_first_unit(), split_partials = 0;
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
         const segment_plan           plan = plan_segment(call, segment, UNIT_ROWS);
         for (; u < plan.n_units; u += lane_unit_step()) {
-            float *const  own = plan.partial ? call->partials + partials : NULL;
+            float *const  own = plan.partial ? call->split_partials + split_partials : NULL;
             const int64_t later = u + lane_unit_step() < plan.n_units ? u + lane_unit_step() : u;
             const attention_unit unit = unit_of(call, segment, &plan, u, own),
                                  next = unit_of(call, segment, &plan, later, own);
@@ -403,24 +402,26 @@ WEIR_INLINE void run_units(team_memory *team, const attention_call *call, int ti
                          tid); /* pages of other calls' splits may not be there */
         }
         u -= plan.n_units;
-        partials += plan_partials(call, &plan);
+        split_partials += plan_partials(call, &plan);
     }
 }
 
-/* ---- the second region: partials of one (token, head) in ascending order of splits ----------- */
-WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry, float *lse,
+/* ---- the second region: split_partials of one (token, head) in ascending order of splits
+ * ----------- */
+WEIR_INLINE void merge_row(const attention_call *call, float *out, float *partials, float *lse,
                            const float *partial, int32_t n_splits, int tid)
 {
     const int64_t value_dim = call->value_dim;
-    const bool    resumed = carry && call->first_split > 0 && carry[0] != NOTHING;
+    const bool    resumed = partials && call->first_split > 0 && partials[0] != NOTHING;
     float         maximum = NOTHING, sum = 0.0f, keep, add;
     for (int64_t first = tid * LANE_WIDTH; first < value_dim; first += LANE_THREADS * LANE_WIDTH) {
         bool started = resumed; /* not read back from `maximum`: clang 19 folds that load to NOTHING
                                    in device code */
-        lane_float value = started ? lane_load_part(carry + PARTIAL_HEAD + first, value_dim - first)
-                                   : (lane_float)0.0f;
-        maximum = started ? carry[0] : NOTHING;
-        sum = started ? carry[1] : 0.0f;
+        lane_float value = started
+                               ? lane_load_part(partials + PARTIAL_HEAD + first, value_dim - first)
+                               : (lane_float)0.0f;
+        maximum = started ? partials[0] : NOTHING;
+        sum = started ? partials[1] : 0.0f;
         for (int32_t split = 0; split < n_splits; split++) {
             const float *const p = partial + split * partial_floats(value_dim);
             const lane_float   x = lane_load_part(p + PARTIAL_HEAD + first, value_dim - first);
@@ -431,18 +432,18 @@ WEIR_INLINE void merge_row(const attention_call *call, float *out, float *carry,
         if (call->is_last)
             lane_store_part(out + first, value * (1.0f / sum), value_dim - first);
         else
-            lane_store_part(carry + PARTIAL_HEAD + first, value, value_dim - first);
+            lane_store_part(partials + PARTIAL_HEAD + first, value, value_dim - first);
     }
-    TEAM_BARRIER /* all have read the carry, or written the row */
-        if (!call->is_last && tid == 0) carry[0] = maximum,
-                                        carry[1] = sum;
+    TEAM_BARRIER /* all have read the partials, or written the row */
+        if (!call->is_last && tid == 0) partials[0] = maximum,
+                                        partials[1] = sum;
     if (call->is_last && lse && tid == 0) *lse = lse_of(maximum, sum);
     if (call->is_last && is_rotated(call, WEIR_KV_V)) turn_back(out, value_dim, tid);
 }
 
 WEIR_INLINE void merge_rows(const attention_call *call, int tid)
 {
-    int64_t u = lane_first_unit(), partials = 0;
+    int64_t u = lane_first_unit(), split_partials = 0;
     for (int64_t s = 0; s < call->n_segments; s++) {
         const weir_kv_segment *const segment = call->segments + s;
         const segment_plan           plan = plan_segment(call, segment, UNIT_ROWS);
@@ -451,17 +452,19 @@ WEIR_INLINE void merge_rows(const attention_call *call, int tid)
         for (; u < n_units; u += lane_unit_step()) {
             const int64_t row = segment->first_row + u / n_query_heads,
                           head = segment->first_head * call->group + u % n_query_heads;
-            float *const carry = call->carry ? call->carry + (row * call->n_heads + head) *
-                                                                 partial_floats(call->value_dim)
-                                             : NULL;
+            float *const partials = call->partials
+                                        ? call->partials + (row * call->n_heads + head) *
+                                                               partial_floats(call->value_dim)
+                                        : NULL;
             float *const lse = call->lse ? call->lse + row * call->n_heads + head : NULL;
-            merge_row(call, call->out + row * call->out_stride + head * call->value_dim, carry, lse,
-                      call->partials + partials +
+            merge_row(call, call->out + row * call->out_stride + head * call->value_dim, partials,
+                      lse,
+                      call->split_partials + split_partials +
                           u * plan.n_splits * partial_floats(call->value_dim),
                       plan.n_splits, tid);
         }
         u -= n_units;
-        partials += plan_partials(call, &plan);
+        split_partials += plan_partials(call, &plan);
     }
 }
 #pragma omp end declare target
@@ -491,7 +494,7 @@ static const char *reject(const weir_caps *caps, const void *op_args)
 static attention_call call_of(const weir_attention_args *args)
 {
     return (attention_call){ .out = args->out,
-                             .carry = args->carry,
+                             .partials = args->partials,
                              .lse = args->lse,
                              .q = args->q,
                              .segments = args->segments,
@@ -505,15 +508,15 @@ static attention_call call_of(const weir_attention_args *args)
                              .q_head_stride = args->q_head_stride,
                              .out_stride = args->out_stride,
                              .window = args->window > 0 ? args->window : INT32_MAX,
-                             .first_split = args->carry ? args->first_split : 0,
-                             .end_split = args->carry ? args->end_split : INT32_MAX,
+                             .first_split = args->partials ? args->first_split : 0,
+                             .end_split = args->partials ? args->end_split : INT32_MAX,
                              .scale = args->scale * 1.44269504f,
                              .k_format = args->k_format,
                              .v_format = args->v_format,
                              .k_sinks = args->sinks.pair.k,
                              .v_sinks = args->sinks.pair.v,
                              .n_sinks = args->sinks.n_pages,
-                             .is_last = !args->carry || args->is_last };
+                             .is_last = !args->partials || args->is_last };
 }
 
 static bool is_whole(const weir_attention_args *args)
@@ -521,7 +524,8 @@ static bool is_whole(const weir_attention_args *args)
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0 || args->key_dim <= 0 ||
         args->value_dim <= 0)
         return false;
-    if (args->carry && (args->first_split < 0 || args->end_split < args->first_split)) return false;
+    if (args->partials && (args->first_split < 0 || args->end_split < args->first_split))
+        return false;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return false;
     const bool open =
@@ -567,8 +571,8 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     if (n_units == 0) return WEIR_OK;
 
     /* One by one: a struct would be mapped, and its pointers not be taken for the device's. */
-    float *const out = args->out, *const partials = context->scratch, *const carry = args->carry,
-                 *const          lse = args->lse;
+    float *const out = args->out, *const split_partials = context->scratch,
+                 *const partials = args->partials, *const lse = args->lse;
     const float *const           q = args->q;
     const weir_kv_segment *const segments = args->segments;
     const int64_t                n_segments = args->n_segments, n_heads = args->n_heads,
@@ -584,11 +588,11 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     const int32_t n_sinks = args->sinks.n_pages;
     const bool    is_last = plan_call.is_last;
 #define CALL                                                                                       \
-    { out,        partials,   carry,       lse,       q,         segments, n_segments,             \
-      n_heads,    n_kv_heads, group,       key_dim,   value_dim, q_stride, q_head_stride,          \
-      out_stride, window,     first_split, end_split, scale,     k_format, v_format,               \
-      k_sinks,    v_sinks,    n_sinks,     is_last }
-    TEAMS(n_units, out, partials, carry, lse, q, segments)
+    { out,        split_partials, partials,    lse,       q,         segments, n_segments,         \
+      n_heads,    n_kv_heads,     group,       key_dim,   value_dim, q_stride, q_head_stride,      \
+      out_stride, window,         first_split, end_split, scale,     k_format, v_format,           \
+      k_sinks,    v_sinks,        n_sinks,     is_last }
+    TEAMS(n_units, out, split_partials, partials, lse, q, segments)
     {
         team_memory          team;
         const attention_call shared =
@@ -609,7 +613,7 @@ static weir_status WEIR_K(attention)(const weir_kernel_context *context, const v
     }
     if (n_merges == 0) return WEIR_OK;
 
-    TEAMS(n_merges, out, partials, carry, lse, q, segments)
+    TEAMS(n_merges, out, split_partials, partials, lse, q, segments)
     {
         TEAM_LANES
         {

@@ -1,13 +1,13 @@
-/* kernels/omp/attention_formats.h - how attention reads the tiles of a page: which formats it
- * multiplies as they lie, and the rest expanded.
+/* kernels/omp/attention_formats.h - how attention reads the tiles of a page (the column `attention`
+ * of the table in kernels/abi/kv_format.h).
  *
- *   direct     f32 f16 bf16 q8_0 turbo4: codes become floats in registers, between the load and the
- *              product. A scale that belongs to a token stays outside the sum over dims: K
- *              multiplies the score by it, V the weight.
- *   expanded   all others, and the ends of V rows that do not fill a chunk: 32 dims of K or a chunk
- *              of V go to f32 in team memory and are read like f32 pages. The functions that expand
- *              are not inlined, so a format costs one small loop and not one per register block.
- * Sides are chosen apart: any pair of formats works and costs no code of its own. What is chosen
+ *   DIRECT     codes become floats in registers, between the load and the product. A scale that
+ *              belongs to a token stays outside the sum over dims: K multiplies the score by it, V
+ *              the weight.
+ *   EXPANDED   these, and the ends of V rows that do not fill a chunk: 32 dims of K or a chunk of V
+ *              go to f32 in team memory and are read like f32 pages. The functions that expand are
+ *              not inlined, so a format costs one small loop and not one per register block.
+ * K and V are chosen separately: any pair of formats works and costs no code of its own. The choice
  * depends on format and width alone. */
 #pragma once
 #include "kernels/omp/kv_tile.h"
@@ -37,16 +37,10 @@ enum { READS_CODED = 1 };
 #endif
 
 #pragma omp declare target
-WEIR_INLINE bool is_direct(weir_kv_format format)
-{
-    return weir_kv_scheme_of(format) == WEIR_KV_PLAIN || format == WEIR_KV_Q8_0 ||
-           format == WEIR_KV_TURBO4;
-}
-
-/* turbo4 rows of 16 dims are all end. */
+/* Direct turbo rows of 16 dims do not fill a block of codes. */
 WEIR_INLINE bool is_direct_v(weir_kv_format format, int64_t value_dim)
 {
-    return is_direct(format) && (format != WEIR_KV_TURBO4 || value_dim >= KV_GROUP);
+    return weir_kv_is_direct(format) && (!weir_kv_is_rotated(format) || value_dim >= KV_GROUP);
 }
 
 /* The scales of a V tile that go into the weights, f16 [32]; NULL: values are multiplied as they
@@ -87,7 +81,7 @@ WEIR_NOINLINE void expand_keys(float *block, const char *part, weir_kv_format pa
                                int64_t key_dim, int64_t tile, int64_t first, int tid)
 {
 #define KV_FORMAT_STATEMENT                                                                        \
-    if (!is_direct(format)) kv_expand_k(block, part, format, key_dim, tile, first, tid);
+    if (!weir_kv_is_direct(format)) kv_expand_k(block, part, format, key_dim, tile, first, tid);
     KV_FORMAT_SWITCH(page_format)
 #undef KV_FORMAT_STATEMENT
 }

@@ -1,9 +1,9 @@
-/* kernels/omp/attention_merge.h - splits joined in ascending order: in registers, from partials in
- * the scratch, and across calls.
+/* kernels/omp/attention_merge.h - splits joined in ascending order: in registers, from
+ * split_partials in the scratch, and across calls.
  *
- * A partial, and the carry of a row, is maximum, sum, value[value_dim] over the positions that it
- * covers: sum of 2^(score - maximum), with and without V. Wherever two of them are joined, the same
- * expressions in the same order: a row has the same bits whether its splits were walked by one
+ * A partial, and the partials of a row, is maximum, sum, value[value_dim] over the positions that
+ * it covers: sum of 2^(score - maximum), with and without V. Wherever two of them are joined, the
+ * same expressions in the same order: a row has the same bits whether its splits were walked by one
  * unit, by units of their own, or in several calls. */
 #pragma once
 #include "kernels/omp/attention_tile.h"
@@ -104,37 +104,38 @@ WEIR_INLINE void merge_block(const team_memory *team, const row_block *block, ro
 
 /* ---- across calls ---------------------------------------------------------------------------- */
 /* The totals of a block from the carries of its rows; NULL: of nothing yet. */
-WEIR_INLINE void load_totals(row_total *total, float *const *carry, int64_t value_dim,
+WEIR_INLINE void load_totals(row_total *total, float *const *partials, int64_t value_dim,
                              const int width, const int rows, int tid)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
-        total->maximum[r] = carry[r] ? carry[r][0] : NOTHING;
-        total->sum[r] = carry[r] ? carry[r][1] : 0.0f;
-        total->started[r] = carry[r] && carry[r][0] != NOTHING;
-        if (!carry[r]) continue;
+        total->maximum[r] = partials[r] ? partials[r][0] : NOTHING;
+        total->sum[r] = partials[r] ? partials[r][1] : 0.0f;
+        total->started[r] = partials[r] && partials[r][0] != NOTHING;
+        if (!partials[r]) continue;
         UNROLL_DEVICE
         for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
             const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
             if (first >= value_dim) break;
-            total->value[n][r] = lane_load_part(carry[r] + PARTIAL_HEAD + first, value_dim - first);
+            total->value[n][r] =
+                lane_load_part(partials[r] + PARTIAL_HEAD + first, value_dim - first);
         }
     }
 }
 
 /* After all threads have read what was carried. Values of nothing are zeros. */
-WEIR_INLINE void store_totals(const row_total *total, float *const *carry, int64_t value_dim,
+WEIR_INLINE void store_totals(const row_total *total, float *const *partials, int64_t value_dim,
                               const int width, const int rows, int tid)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
-        if (!carry[r]) continue;
-        if (tid == 0) carry[r][0] = total->maximum[r], carry[r][1] = total->sum[r];
+        if (!partials[r]) continue;
+        if (tid == 0) partials[r][0] = total->maximum[r], partials[r][1] = total->sum[r];
         UNROLL_DEVICE
         for (int n = 0; n < width / (LANE_THREADS * LANE_WIDTH); n++) {
             const int64_t first = (n * LANE_THREADS + tid) * LANE_WIDTH;
             if (first >= value_dim) break;
-            lane_store_part(carry[r] + PARTIAL_HEAD + first,
+            lane_store_part(partials[r] + PARTIAL_HEAD + first,
                             total->started[r] ? total->value[n][r] : (lane_float)0.0f,
                             value_dim - first);
         }

@@ -5,8 +5,8 @@
 
 /* What all units of a call share. */
 typedef struct attention_call {
-    float *out, *partials, *carry,
-        *lse; /* carry: NULL: one call does all; lse: NULL: nobody asks */
+    float *out, *split_partials, *partials,
+        *lse; /* partials: NULL: one call does all; lse: NULL: not wanted */
     const float           *q;
     const weir_kv_segment *segments;
     int64_t n_segments, n_heads, n_kv_heads, group, key_dim, value_dim, q_stride, q_head_stride,

@@ -11,7 +11,7 @@ enum {
     SPLIT = WEIR_ATTENTION_SPLIT,
     KEY_MAX = 576,
     VALUE_MAX = 512, /* what staging and registers are sized for (MLA's latent rows fit)   */
-    SPLIT_ROWS = 64, /* up to so many query rows per KV head, splits are units of their own */
+    SPLIT_ROWS = 64, /* up to this many query rows per KV head, splits are units of their own */
     UNIT_BLOCKS = LANE_WIDTH == 1
                       ? 1
                       : 32 / LANE_ROWS, /* register blocks of LANE_ROWS query rows in a unit */

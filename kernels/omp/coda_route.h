@@ -4,7 +4,7 @@
  * Cosines, by head: a vector of rows, or of the dims of a row, against LANE_ROWS candidates at a
  * time. The exact bank's values lie by row, so a thread has a slot and lanes have dims; keys lie
  * with the token innermost, so lanes have rows, of which those of prototypes count. A cosine is one
- * chain per lane in ascending order: where a slot's row lies, and who is asked beside it, does not
+ * chain per lane in ascending order: a slot's row and the other candidates of the call do not
  * change its bits.
  *
  * Cost: 2 * n_slots * head_dim flops per candidate and head, half of it for the low band of keys;
@@ -23,9 +23,9 @@ typedef struct route_memory {
 #pragma omp declare target
 
 /* ---- choose ---------------------------------------------------------------------------------- */
-/* The n_taken least of the choices to `order`. A heap is one thread's; where there are many, each
- * counts who comes before its own. */
-WEIR_INLINE void choose(const coda_call *call, const coda_work *work, int64_t n, int64_t n_taken,
+/* The n_selected least of the choices to `order`. A heap is one thread's; where there are many,
+ * each counts who comes before its own. */
+WEIR_INLINE void choose(const coda_call *call, const coda_work *work, int64_t n, int64_t n_selected,
                         bool is_sorted, int tid)
 {
     weir_coda_choice *const all = work->choices;
@@ -34,16 +34,16 @@ WEIR_INLINE void choose(const coda_call *call, const coda_work *work, int64_t n,
     if (LANE_THREADS > 1 && !finds) {
         for (int64_t i = tid; i < n; i += LANE_THREADS) {
             int64_t rank = 0;
-            for (int64_t j = 0; j < n && rank < n_taken; j++)
+            for (int64_t j = 0; j < n && rank < n_selected; j++)
                 rank += weir_coda_is_before(all + j, all + i);
-            if (rank < n_taken) work->order[rank] = all[i].index;
+            if (rank < n_selected) work->order[rank] = all[i].index;
         }
     } else if (tid == 0) {
         if (finds)
-            weir_coda_find(all, n, n_taken, is_sorted);
+            weir_coda_find(all, n, n_selected, is_sorted);
         else
-            weir_coda_choose(all, n, n_taken);
-        for (int64_t i = 0; i < n_taken; i++) work->order[i] = all[i].index;
+            weir_coda_choose(all, n, n_selected);
+        for (int64_t i = 0; i < n_selected; i++) work->order[i] = all[i].index;
     }
     TEAM_BARRIER
 }
@@ -68,7 +68,7 @@ WEIR_INLINE void choose_candidates(const coda_call *call, const coda_work *work,
                   n_leaving = total > call->layer->window ? total - call->layer->window : 0;
     const int64_t n_exact = coda_least(work->exact.most, n_leaving),
                   n_summary = coda_least(work->summary.most, n_leaving);
-    const int64_t n_taken = coda_most(n_exact, n_summary), n_slots = work->state.n_slots;
+    const int64_t n_selected = coda_most(n_exact, n_summary), n_slots = work->state.n_slots;
     for (int64_t slot = tid; slot < n_slots; slot += LANE_THREADS)
         work->owner[work->state.rows[slot]] = (int32_t)slot;
     for (int64_t row = n_slots + tid; row % LANE_WIDTH != 0; row += LANE_THREADS)
@@ -77,17 +77,17 @@ WEIR_INLINE void choose_candidates(const coda_call *call, const coda_work *work,
         work->plan->n_leaving = (int32_t)n_leaving;
         *work->exact.n = (int32_t)n_exact;
         *work->summary.n = (int32_t)n_summary;
-        if (n_taken > 0) work->order[0] = 0;
+        if (n_selected > 0) work->order[0] = 0;
     }
-    if (n_leaving > 1 && n_taken > 0) {
+    if (n_leaving > 1 && n_selected > 0) {
         for (int64_t i = tid; i < n_leaving; i += LANE_THREADS)
             work->choices[i] =
                 (weir_coda_choice){ weir_coda_gate_key(coda_gate_of(call, work, i)), (int32_t)i };
-        choose(call, work, n_leaving, n_taken, false, tid);
+        choose(call, work, n_leaving, n_selected, false, tid);
     } else {
         TEAM_BARRIER
     }
-    take_candidates(call, work, n_taken, tid);
+    take_candidates(call, work, n_selected, tid);
 }
 
 /* ---- score ----------------------------------------------------------------------------------- */

@@ -75,7 +75,7 @@ static size_t scratch(const void *op_args)
 }
 
 /* The statement for each unit of a team, with its `unit` of the segment, `call`, `work` and `tid`;
- * segments have so many units each. */
+ * segments have this many units each. */
 #define EACH_UNIT(of_segment, statement)                                                           \
     const coda_call call = shared;                                                                 \
     const int       tid = lane_thread();                                                           \

@@ -1,15 +1,16 @@
 /* kernels/omp/kv_tile.h - coded KV rows (kernels/abi/kv_format.h) to f32, a tile of 32 tokens by 32
- * dims at a time: what fits beside the queries in L1 or in a team's shared memory.
+ * dims at a time: what fits in L1 or in a team's shared memory together with the queries. The
+ * arithmetic of a scheme is in kernels/kv/<scheme>/tile.h.
  *
  *   K   out [32 dims][32 tokens], the token innermost: what score_tile of attention_tile.h
  *       multiplies
  *   V   out [32 dims] of a token
- * Turbo's rows come out rotated, H D x: attention multiplies them with kv_hadamard(D q), and turns
- * its sum of V back by kv_hadamard and then D. Every value is what kernels/ref/kv_codec.c decodes,
- * to the bit: codes times scales are exact products (8 + 11 bits), but for fp8 and turbo, which
- * round once, with no sum behind it that could be fused. Cost per value and lane: a shift, a mask,
- * a conversion, a product; a word is loaded once for its 4 to 16 dims. Formats are constants of the
- * inlined code: callers switch with KV_FORMAT_SWITCH outside their loops. */
+ * Turbo's rows come out rotated, H D x: attention multiplies them with kv_hadamard(D q), and
+ * rotates its sum of V back by kv_hadamard and then D. Every value is what kernels/ref/kv_codec.c
+ * decodes, to the bit: codes times scales are exact products (8 + 11 bits), except for fp8 and
+ * turbo, which round once, with no sum after it that could be fused. Cost per value and lane: a
+ * shift, a mask, a conversion, a product; a word is loaded once for its 4 to 16 dims. Formats are
+ * constants of the inlined code: callers switch with KV_FORMAT_SWITCH outside their loops. */
 #pragma once
 #include "kernels/omp/lanes.h"
 
@@ -23,7 +24,7 @@ enum {
 };
 
 /* statement with `format` as a constant */
-#define KV_FORMAT_CASE(name, text, bits, scheme)                                                   \
+#define KV_FORMAT_CASE(name, ...)                                                                  \
     case WEIR_KV_##name: {                                                                         \
         const weir_kv_format format = WEIR_KV_##name;                                              \
         KV_FORMAT_STATEMENT                                                                        \
@@ -38,68 +39,36 @@ enum {
 #pragma omp declare target
 
 /* ---- codes to values ------------------------------------------------------------------------- */
-/* Of codes as the encoder writes them: fp8's NaN and infinities are not among them. */
-WEIR_INLINE lane_float kv_float8(const weir_kv_format format, lane_uint code)
-{
-    const int        shift = format == WEIR_KV_FP8_E4M3 ? 20 : 21;
-    const uint32_t   rebias = (format == WEIR_KV_FP8_E4M3 ? 120u : 112u) << 23;
-    const lane_uint  magnitude = code & 0x7Fu;
-    const lane_float tiny =
-        lane_from_int((lane_int)magnitude) * (format == WEIR_KV_FP8_E4M3 ? 0x1p-9f : 0x1p-16f);
-    const lane_float normal = lane_from_bits((magnitude << shift) + rebias);
-    const lane_float value =
-        lane_select((lane_int)magnitude < (format == WEIR_KV_FP8_E4M3 ? 8 : 4), tiny, normal);
-    return lane_select((lane_int)(code & 0x80u) != 0, -value, value);
-}
+#include "kernels/kv/affine/tile.h"
+#include "kernels/kv/block/tile.h"
+#include "kernels/kv/float8/tile.h"
+#include "kernels/kv/plain/tile.h"
+#include "kernels/kv/turbo/tile.h"
 
-WEIR_INLINE lane_float kv_centroid(const int bits, lane_uint code)
-{
-    static const float book[3][16] = {
-        { -1.510418f, -0.452780f, WEIR_KV_BOOK2 },
-        { -2.151946f, -1.343909f, -0.756005f, -0.245094f, WEIR_KV_BOOK3 },
-        { -2.732590f, -2.069017f, -1.618046f, -1.256231f, -0.942340f, -0.656759f, -0.388048f,
-          -0.128395f, WEIR_KV_BOOK4 },
-    };
-    return lane_lookup(book[bits - 2], code);
-}
-
-/* `code` holds nothing beside the code. */
+/* The upper bits of `code` are zero. */
 WEIR_INLINE lane_float kv_value(const weir_kv_format format, lane_uint code, lane_float scale,
                                 lane_float min)
 {
     switch (weir_kv_scheme_of(format)) {
-    case WEIR_KV_PLAIN: break;
-    case WEIR_KV_BLOCK:
-        return (format == WEIR_KV_Q8_0 ? lane_from_int((lane_int)(code << 24) >> 24)
-                                       : lane_from_int((lane_int)code - 8)) *
-               scale;
-    case WEIR_KV_FLOAT8: return kv_float8(format, code) * scale;
-    case WEIR_KV_CHANNEL:
-    case WEIR_KV_KIVI: return lane_fma(lane_from_int((lane_int)code), scale, min);
-    case WEIR_KV_TURBO: return kv_centroid(weir_kv_bits(format), code) * scale;
+#define X(NAME, name, coded)                                                                       \
+    case WEIR_KV_##NAME: return kv_##name##_value(format, code, scale, min);
+        WEIR_KV_SCHEME_MAP(X)
+#undef X
     }
     return (lane_float)0.0f;
 }
 
-WEIR_INLINE lane_float kv_load_plain(const weir_kv_format format, const char *values, int64_t index)
-{
-    if (format == WEIR_KV_F32) return lane_load((const float *)values + index);
-    if (format == WEIR_KV_F16) return lane_load_half((const _Float16 *)values + index);
-    return lane_load_bf16((const uint16_t *)values + index);
-}
-
 /* ---- K --------------------------------------------------------------------------------------- */
-/* Scale of a lane's tokens for the 32 dims from `first` on; one for all where scales belong to
- * dims. */
+/* Scale of a lane's tokens for the 32 dims from `first` on; 1 where scales belong to dims. */
 WEIR_INLINE lane_float kv_k_scale(const weir_kv_format format, const char *scales, int64_t first,
                                   int64_t token)
 {
-    const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    if (scheme == WEIR_KV_FLOAT8) return lane_load((const float *)scales + token);
-    if (scheme == WEIR_KV_BLOCK)
-        return lane_load_half((const _Float16 *)scales + first / KV_GROUP * WEIR_TILE_TOKENS +
-                              token);
-    if (scheme == WEIR_KV_TURBO) return lane_load_half((const _Float16 *)scales + token);
+    switch (weir_kv_scheme_of(format)) {
+#define X(NAME, name, coded)                                                                       \
+    case WEIR_KV_##NAME: return kv_##name##_k_scale(scales, first, token);
+        WEIR_KV_SCHEME_MAP(X)
+#undef X
+    }
     return (lane_float)1.0f;
 }
 
@@ -113,7 +82,7 @@ WEIR_INLINE void kv_expand_k(float *restrict out, const void *part, const weir_k
     const char *const    scales = (const char *)part + layout.scales + tile * layout.scales_step;
     const char *const    mins = (const char *)part + layout.mins + tile * layout.mins_step;
     const char *const    codes = (const char *)part + layout.codes + tile * layout.codes_step;
-    const bool           per_dim = scheme == WEIR_KV_CHANNEL || scheme == WEIR_KV_KIVI;
+    const bool           per_dim = weir_kv_needs_open(format);
     const int            bits = weir_kv_bits(format),
               low = bits == 3  ? 2
                     : bits < 8 ? bits
@@ -167,13 +136,16 @@ WEIR_INLINE lane_uint kv_v_codes(const int bits, const char *block, int i)
     return code;
 }
 
-/* Where the scale or minimum of dims from `first` on lies in a token's array. */
-WEIR_INLINE int64_t kv_v_scale_index(const weir_kv_format format, int64_t first)
+/* Index of the scale or minimum of dim d in a token's array. */
+WEIR_INLINE int64_t kv_v_scale_index(const weir_kv_format format, int64_t d)
 {
-    const weir_kv_scheme scheme = weir_kv_scheme_of(format);
-    return scheme == WEIR_KV_CHANNEL                             ? first
-           : scheme == WEIR_KV_FLOAT8 || scheme == WEIR_KV_TURBO ? 0
-                                                                 : first / KV_GROUP;
+    switch (weir_kv_scheme_of(format)) {
+#define X(NAME, name, coded)                                                                       \
+    case WEIR_KV_##NAME: return kv_##name##_v_index(d);
+        WEIR_KV_SCHEME_MAP(X)
+#undef X
+    }
+    return 0;
 }
 
 /* A lane's dims from d on, all of one block of 32. */
@@ -184,9 +156,8 @@ WEIR_INLINE lane_float kv_v_lanes(const weir_kv_format format, const weir_kv_lay
     const char *const    row = part + layout->codes + token * layout->codes_step;
     if (scheme == WEIR_KV_PLAIN) return kv_load_plain(format, row, d);
     const int     bits = weir_kv_bits(format);
-    const int64_t first = d / KV_GROUP * KV_GROUP,
-                  index = kv_v_scale_index(format, scheme == WEIR_KV_CHANNEL ? d : first);
-    const char *scales = part + layout->scales + token * layout->scales_step,
+    const int64_t first = d / KV_GROUP * KV_GROUP, index = kv_v_scale_index(format, d);
+    const char   *scales = part + layout->scales + token * layout->scales_step,
                *mins = part + layout->mins + token * layout->mins_step;
     const lane_uint code = kv_v_codes(bits, row + first / KV_GROUP * 4 * bits, (int)(d - first));
     if (scheme == WEIR_KV_CHANNEL)
@@ -243,35 +214,4 @@ WEIR_INLINE void kv_expand_v(float *restrict out, const void *part, const weir_k
     }
 }
 
-/* ---- the rotation ---------------------------------------------------------------------------- */
-/* Every column of rows [dim][columns] = H column, in place, by all threads; a barrier stood after
- * it was written, one stands at the end. */
-WEIR_INLINE void kv_hadamard(float *rows, int64_t dim, int64_t columns, int tid)
-{
-    const float   scale = weir_kv_orthonormal(dim);
-    const int64_t n = dim * columns;
-    for (int64_t h = columns; h < n; h *= 2) {
-        if (LANE_THREADS == 1) {
-            for (int64_t base = 0; base < n; base += 2 * h) {
-                LANES
-                for (int64_t i = base; i < base + h; i++) {
-                    const float a = rows[i], b = rows[i + h];
-                    rows[i] = a + b;
-                    rows[i + h] = a - b;
-                }
-            }
-        } else {
-            for (int64_t pair = tid; pair < n / 2; pair += LANE_THREADS) {
-                const int64_t i = pair / h * 2 * h + pair % h;
-                const float   a = rows[i], b = rows[i + h];
-                rows[i] = a + b;
-                rows[i + h] = a - b;
-            }
-        }
-        TEAM_BARRIER
-    }
-    LANES
-    for (int64_t i = tid; i < n; i += LANE_THREADS) rows[i] *= scale;
-    TEAM_BARRIER
-}
 #pragma omp end declare target

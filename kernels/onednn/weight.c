@@ -82,7 +82,7 @@ static const char *implementation_of(const_dnnl_primitive_desc_t desc)
 }
 
 /* AMX kernels are left out: oneDNN 2.6 cuts their sums by the number of rows, and a row would have
- * other bits alone than in company. Must come before every other call. A limit from the environment
+ * other bits alone than batched. Must come before every other call. A limit from the environment
  * stands. */
 static void limit_isa(void)
 {

@@ -5,7 +5,7 @@
  * there is AVX-512 BF16). They read weights in an order of blocks at memory speed for one row and
  * at 90 % of peak for many: [n_out / 64][n_in / 16][16][64] f32 or [n_out / 64][n_in /
  * 32][16][64][2] bf16, zero-padded. It does not depend on the number of rows. oneDNN's other
- * kernels sum a row differently alone and in company (measured: AVX2's f32 gemm), so where it has
+ * kernels sum a row differently alone and batched (measured: AVX2's f32 gemm), so where it has
  * no packed one, kernels/x86/dense.h takes the matrix. Not done here: bias, strides, accumulation.
  * A destination with a row stride drops oneDNN 2.6 to its reference loops ("ref:any"). */
 #pragma once

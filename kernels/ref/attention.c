@@ -7,7 +7,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "kernels/abi/attention_carry.h"
+#include "kernels/abi/attention_partials.h"
 #include "kernels/ref/kv_codec.h"
 #include "kernels/ref/row.h"
 
@@ -18,7 +18,7 @@ typedef struct ref_row {
     const weir_attention_args *args;
     const weir_kv_segment     *segment;
     const float               *q;
-    float                     *logits; /* by position, of a segment's last row; NULL: nobody asks */
+    float                     *logits; /* by position, of a segment's last row; NULL: not wanted */
     int64_t                    head, last; /* KV head, own position */
     float                      maximum, sum, value[DIM_MAX];
 } ref_row;
@@ -56,7 +56,7 @@ static double score(const ref_row *row, int64_t position)
     for (int64_t d = 0; d < row->args->key_dim; d++) sum += (double)row->q[d] * (double)key[d];
     sum *= (double)row->args->scale;
     if (row->logits) row->logits[position] = (float)sum;
-    return sum * 1.4426950408889634; /* log2(e): weights are powers of two, as the carry's */
+    return sum * 1.4426950408889634; /* log2(e): weights are powers of two, as the partials's */
 }
 
 /* Positions [first, end) of one split join the row. */
@@ -82,21 +82,21 @@ static void attend_split(ref_row *row, int64_t first, int64_t end)
     row->maximum = highest;
 }
 
-static void attend(ref_row *row, float *out, float *carry, float *lse)
+static void attend(ref_row *row, float *out, float *partials, float *lse)
 {
     const weir_attention_args *const args = row->args;
     const int64_t                    value_dim = args->value_dim;
     const int64_t                    seen =
         args->window > 0 && row->last >= args->window ? row->last - args->window + 1 : 0;
-    const int64_t first_split = carry ? args->first_split : 0,
-                  end_split = carry ? args->end_split : INT64_MAX;
+    const int64_t first_split = partials ? args->first_split : 0,
+                  end_split = partials ? args->end_split : INT64_MAX;
     row->maximum = -FLT_MAX;
     row->sum = 0.0f;
     memset(row->value, 0, sizeof row->value);
-    if (carry && first_split > 0) {
-        row->maximum = carry[0];
-        row->sum = carry[1];
-        memcpy(row->value, carry + 2, (size_t)value_dim * sizeof(float));
+    if (partials && first_split > 0) {
+        row->maximum = partials[0];
+        row->sum = partials[1];
+        memcpy(row->value, partials + 2, (size_t)value_dim * sizeof(float));
     }
     for (int64_t split = first_split; split < end_split && split * SPLIT <= row->last; split++) {
         const int64_t begin = split * SPLIT, end = begin + SPLIT;
@@ -104,10 +104,10 @@ static void attend(ref_row *row, float *out, float *carry, float *lse)
                       past = end < row->last + 1 ? end : row->last + 1;
         if (first < past) attend_split(row, first, past);
     }
-    if (carry && !args->is_last) {
-        carry[0] = row->maximum;
-        carry[1] = row->sum;
-        memcpy(carry + 2, row->value, (size_t)value_dim * sizeof(float));
+    if (partials && !args->is_last) {
+        partials[0] = row->maximum;
+        partials[1] = row->sum;
+        memcpy(partials + 2, row->value, (size_t)value_dim * sizeof(float));
         return;
     }
     for (int64_t d = 0; d < value_dim; d++)
@@ -120,7 +120,7 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
     const weir_attention_args *const args = op_args;
     (void)context;
     if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0) return WEIR_EINVAL;
-    if (args->carry && (args->first_split < 0 || args->end_split < args->first_split))
+    if (args->partials && (args->first_split < 0 || args->end_split < args->first_split))
         return WEIR_EINVAL;
     if (!weir_kv_segments_are_sound(args->segments, args->n_segments, args->n_kv_heads))
         return WEIR_EINVAL;
@@ -152,9 +152,9 @@ static weir_status weir_k_ref_attention(const weir_kernel_context *context, cons
                           .last = segment->n_past + t
                 };
                 attend(&query, args->out + row * args->out_stride + h * args->value_dim,
-                       args->carry
-                           ? args->carry + index * weir_attention_carry_floats(args->value_dim)
-                           : NULL,
+                       args->partials ? args->partials +
+                                            index * weir_attention_partials_floats(args->value_dim)
+                                      : NULL,
                        args->lse ? args->lse + index : NULL);
             }
         }

@@ -8,7 +8,7 @@ typedef struct verdict {
     int64_t best; /* slot of the bank */
 } verdict;
 
-/* `n_looked`: whether anything is in use is asked of so many slots. */
+/* `n_looked`: how many slots are checked for being in use. */
 static verdict judge(const coda_bank *bank, const float *v, float gate, int64_t n_looked)
 {
     const weir_coda_layer *const layer = bank->layer;

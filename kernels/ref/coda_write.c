@@ -189,10 +189,10 @@ static void refill(coda_bank *bank, const new_rows *in, int64_t n_leaving, int64
         weir_coda_use(bank->layer, &bank->state, slot);
     for (int64_t i = 0; i < n_left; i++) bank->pool[i] = bank->ring[i];
     for (int64_t i = n_old; i < n_kept; i++) bank->pool[n_left + i - n_old] = bank->state.rows[i];
-    int64_t n_taken = 0;
+    int64_t n_selected = 0;
     for (int64_t slot = 0; slot < n_kept; slot++) {
         const int64_t i = n_leaving + slot; /* of old and new */
-        bank->state.rows[slot] = i < n_old ? bank->ring[i] : bank->pool[n_taken++];
+        bank->state.rows[slot] = i < n_old ? bank->ring[i] : bank->pool[n_selected++];
         bank->state.gates[slot] = i < n_old ? bank->ring_gates[i] : gate_of(in, i - n_old);
         if (i >= n_old) put_new(bank, in, i - n_old, bank->state.rows[slot]);
     }

@@ -16,7 +16,7 @@
 #include "kernels/x86/dense.h"
 #include "kernels/x86/tiles.h"
 
-enum { COLUMNS = 256, ROWS = 16 }; /* a weight is expanded once for so many rows of the batch */
+enum { COLUMNS = 256, ROWS = 16 }; /* a weight is expanded once for this many rows of the batch */
 
 typedef struct quantised_group {
     float  scale;

@@ -1,6 +1,6 @@
 /* kernels/ref/row.h - the row of a reference kernel: accepts all, exact by definition.
  *
- * The files beside this one are the specification of each op: the obvious loops with double
+ * The files of this folder are the specification of each op: the obvious loops with double
  * accumulators, nothing else. */
 #pragma once
 #include "kernels/abi/ops.h"

@@ -101,7 +101,7 @@ DENSE_INLINE lanes_pair load_pair(const void *piece, int64_t k, int p, weir_dens
     return (lanes_pair){ lanes_f16(weights), lanes_f16(weights + HALF_PANEL) };
 }
 
-/* Pairs whose accumulators fit beside weights and activations in 16 registers. */
+/* Pairs whose accumulators fit in 16 registers together with weights and activations. */
 DENSE_INLINE int pairs_of(int rows)
 {
     return rows == 1 ? PAIRS : rows > 3 ? 1 : PAIRS < 2 ? PAIRS : 2;

@@ -7,7 +7,7 @@
 enum {
     WEIR_TILES_FORMATS = 8,
     WEIR_TILES_MAX_ROWS = 8,
-    WEIR_TILES_STREAM_ROWS = 4, /* passes of so many rows or less prefetch */
+    WEIR_TILES_STREAM_ROWS = 4, /* passes of up to this many rows prefetch */
 };
 
 /* A few activation rows (a block) against one panel.

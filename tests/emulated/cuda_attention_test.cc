@@ -3,7 +3,7 @@
 // it and whether splits are apart or walked.
 #include <algorithm>
 
-#include "kernels/abi/attention_carry.h"
+#include "kernels/abi/attention_partials.h"
 #include "tests/unit/kernels/attention_support.h"
 
 extern "C" const weir_kernel weir_kernel_cuda_attention;
@@ -155,7 +155,7 @@ Floats attend_pieces(const Sequence &sequence, const std::vector<int32_t> &ends)
     const Shape &shape = sequence.shape;
     const size_t n = (size_t)(shape.n_rows * shape.heads);
     Floats       out(n * (size_t)shape.value_dim, 7.0f),
-        carry(n * (size_t)weir_attention_carry_floats(shape.value_dim), NAN);
+        partials(n * (size_t)weir_attention_partials_floats(shape.value_dim), NAN);
     const Floats          untouched = out;
     const weir_kv_segment segment = sequence.pages.segment(0, shape.n_rows, shape.n_past);
     int32_t               first_split = 0;
@@ -171,7 +171,7 @@ Floats attend_pieces(const Sequence &sequence, const std::vector<int32_t> &ends)
         std::vector<weir_kv_segment> segments = { segment };
         segments[0].pages = present.data();
         weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
-        args.carry = carry.data(), args.first_split = first_split, args.end_split = end,
+        args.partials = partials.data(), args.first_split = first_split, args.end_split = end,
         args.is_last = call + 1 == ends.size();
         EXPECT_EQ(run(kernel, &args), WEIR_OK);
         if (!args.is_last)
@@ -217,7 +217,7 @@ TEST(CudaAttention, RejectsWithReasons)
     args.sinks = { { WEIR_KV_F32, WEIR_KV_F32 }, 1 };
     EXPECT_STREQ(kernel.reject(&caps, &args), "reads all pages in one format");
     args.sinks = {}, args.k_format = WEIR_KV_INT8;
-    EXPECT_STREQ(kernel.reject(&caps, &args), "reads KV in f16, bf16, q8_0 or turbo4");
+    EXPECT_STREQ(kernel.reject(&caps, &args), "reads KV in f16 bf16 q8_0 turbo4");
 }
 
 } // namespace

@@ -5,7 +5,7 @@
 #include <map>
 #include <numeric>
 
-#include "kernels/abi/attention_carry.h"
+#include "kernels/abi/attention_partials.h"
 #include "tests/golden/kernel_rows.h"
 #include "tests/golden/kv_golden.h"
 
@@ -39,7 +39,8 @@ class Sequence {
         : n_rows_(static_cast<int32_t>(rows.size()))
     {
         pages_per_head_ = (n_rows_ + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        const size_t page = weir_page_bytes(WEIR_F32, h.key_dim, h.value_dim) / sizeof(float);
+        const size_t page =
+            (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, h.key_dim, h.value_dim) / sizeof(float);
         storage_.assign(static_cast<size_t>(h.n_kv_heads * pages_per_head_), Floats(page, 0.0f));
         for (Floats &one : storage_) table_.push_back(one.data());
         Floats keys, values;
@@ -87,11 +88,11 @@ struct Queries {
 
 using Call = std::vector<weir_kv_segment>;
 
-/* The calls one after the other on every kernel; the results are [T, H, value_dim], and the carries
- * [T, H, 2 + value_dim] of another run. */
+/* The calls one after the other on every kernel; the results are [T, H, value_dim], and the
+ * partials [T, H, 2 + value_dim] of another run. */
 void attend(
     const Heads &h, const Queries &q, const std::vector<Call> &calls,
-    const std::function<void(const std::string &, const Floats &out, const Floats &carries)> &then)
+    const std::function<void(const std::string &, const Floats &out, const Floats &partials)> &then)
 {
     each_row(WEIR_OP_ATTENTION, [&](Row *row) {
         Floats              out(static_cast<size_t>(q.n_rows * h.n_heads * h.value_dim), NAN);
@@ -114,17 +115,17 @@ void attend(
             args.n_segments = static_cast<int64_t>(call.size());
             if (!row->run(&args)) return;
         }
-        Floats carries(
-            static_cast<size_t>(q.n_rows * h.n_heads * weir_attention_carry_floats(h.value_dim)),
+        Floats partials(
+            static_cast<size_t>(q.n_rows * h.n_heads * weir_attention_partials_floats(h.value_dim)),
             NAN);
-        args.carry = carries.data();
+        args.partials = partials.data();
         args.end_split = INT32_MAX;
         for (const Call &call : calls) {
             args.segments = call.data();
             args.n_segments = static_cast<int64_t>(call.size());
             if (!row->run(&args)) return;
         }
-        then(row->name(), out, carries);
+        then(row->name(), out, partials);
     });
 }
 
@@ -149,13 +150,13 @@ Tolerance of_scores(const KvFile &file, const std::string &tensor)
     return tolerance;
 }
 
-/* Of carries [T, H, 2 + value_dim]: [T, H]. */
-Floats sums_of(const Floats &carries, int64_t value_dim)
+/* Of partials [T, H, 2 + value_dim]: [T, H]. */
+Floats sums_of(const Floats &partials, int64_t value_dim)
 {
     Floats sums;
-    for (size_t at = 0; at < carries.size();
-         at += static_cast<size_t>(weir_attention_carry_floats(value_dim)))
-        sums.push_back(static_cast<float>(weir_attention_carry_lse(&carries[at])));
+    for (size_t at = 0; at < partials.size();
+         at += static_cast<size_t>(weir_attention_partials_floats(value_dim)))
+        sums.push_back(static_cast<float>(weir_attention_partials_lse(&partials[at])));
     return sums;
 }
 
@@ -197,11 +198,11 @@ struct One {
     Source  values() const { return { v.data(), m * heads.value_dim, heads.value_dim }; }
     Queries queries() const { return { q.data(), heads.key_dim, n * heads.key_dim, n }; }
     void    compare(Check *check, const std::string &how, const Floats &out,
-                    const Floats &carries) const
+                    const Floats &partials) const
     {
         if (file->tensors.has(name + ".lse"))
             check->close(how + " " + name + ".lse",
-                         heads_first(sums_of(carries, heads.value_dim), n, heads.n_heads, 1),
+                         heads_first(sums_of(partials, heads.value_dim), n, heads.n_heads, 1),
                          file->tensors.need_floats(name + ".lse"), of_scores(*file, name + ".lse"));
         check->close(how + " " + name + ".out", heads_first(out, n, heads.n_heads, heads.value_dim),
                      file->tensors.need_floats(name + ".out"), file->tolerance(name + ".out"));
@@ -223,8 +224,8 @@ void run_full(const One &one, Check *check)
     for (int32_t t = 0; t < one.n; t++)
         all.push_back(sequence.segment(t, 1, sequence.n_rows() - 1));
     attend(one.heads, one.queries(), { all },
-           [&](const std::string &how, const Floats &out, const Floats &carries) {
-               one.compare(check, how, out, carries);
+           [&](const std::string &how, const Floats &out, const Floats &partials) {
+               one.compare(check, how, out, partials);
            });
 }
 
@@ -241,8 +242,8 @@ void run_causal(const One &one, int64_t piece, Check *check)
                                            static_cast<int32_t>(std::min(piece, one.n - at)),
                                            static_cast<int32_t>(at)) });
     attend(one.heads, one.queries(), calls,
-           [&](const std::string &how, const Floats &out, const Floats &carries) {
-               one.compare(check, how, out, carries);
+           [&](const std::string &how, const Floats &out, const Floats &partials) {
+               one.compare(check, how, out, partials);
            });
 }
 
@@ -264,8 +265,8 @@ void run_gathered(One one, const std::function<bool(int64_t query, int64_t key)>
             sequences.back().segment(static_cast<int32_t>(t), 1, sequences.back().n_rows() - 1));
     }
     attend(one.heads, one.queries(), { all },
-           [&](const std::string &how, const Floats &out, const Floats &carries) {
-               one.compare(check, how, out, carries);
+           [&](const std::string &how, const Floats &out, const Floats &partials) {
+               one.compare(check, how, out, partials);
            });
 }
 
@@ -351,11 +352,11 @@ void run_paged(KvFile *file, const std::string &name, Check *check)
             sequences.back().segment(static_cast<int32_t>(s), 1, static_cast<int32_t>(length - 1)));
     }
     attend(heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, n }, { all },
-           [&](const std::string &how, const Floats &out, const Floats &carries) {
+           [&](const std::string &how, const Floats &out, const Floats &partials) {
                check->close(how + " " + name + ".out", out, t.need_floats(name + ".out"),
                             file->tolerance(name + ".out"));
                if (t.has(name + ".lse"))
-                   check->close(how + " " + name + ".lse", sums_of(carries, heads.value_dim),
+                   check->close(how + " " + name + ".lse", sums_of(partials, heads.value_dim),
                                 t.need_floats(name + ".lse"), of_scores(*file, name + ".lse"));
            });
 }
@@ -392,11 +393,11 @@ void run_mixed(KvFile *file, const std::string &name, Check *check)
         all.push_back(sequences.back().segment(cu_q[s], n, length - n));
     }
     attend(heads, { q.data(), heads.n_heads * heads.key_dim, heads.key_dim, q_shape[0] }, { all },
-           [&](const std::string &how, const Floats &out, const Floats &carries) {
+           [&](const std::string &how, const Floats &out, const Floats &partials) {
                check->close(how + " " + name + ".out", out, t.need_floats(name + ".out"),
                             file->tolerance(name + ".out"));
                if (t.has(name + ".lse"))
-                   check->close(how + " " + name + ".lse", sums_of(carries, heads.value_dim),
+                   check->close(how + " " + name + ".lse", sums_of(partials, heads.value_dim),
                                 t.need_floats(name + ".lse"), of_scores(*file, name + ".lse"));
            });
 }
@@ -407,10 +408,10 @@ void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Chec
 {
     const One                  one(file, name, fields);
     const std::vector<int32_t> cuts = file->tensors.need_integers(name + ".cuts");
-    const int64_t              floats = weir_attention_carry_floats(one.heads.value_dim),
+    const int64_t              floats = weir_attention_partials_floats(one.heads.value_dim),
                   n_rows = one.n * one.heads.n_heads;
     std::map<std::string, Floats> m, l, o,
-        joined; /* by kernel: [tile, H, n], [tile, H, n, value_dim]; carries [n, H] */
+        joined; /* by kernel: [tile, H, n], [tile, H, n, value_dim]; partials [n, H] */
     for (size_t tile = cuts.size() - 1; tile-- > 0;) {
         if (cuts[tile] < 0 || cuts[tile + 1] < cuts[tile] || cuts[tile + 1] > one.m)
             throw Broken(name + ": tiles are not in order");
@@ -423,13 +424,14 @@ void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Chec
             all.push_back(sequence.segment(t, 1, sequence.n_rows() - 1));
         attend(one.heads, one.queries(), { all },
                [&](const std::string &how, const Floats &, const Floats &full) {
-                   Floats carries = full, maxima, sums, values;
+                   Floats partials = full, maxima, sums, values;
                    for (int64_t row = 0; row < n_rows; row++) {
-                       float *const carry = &carries[static_cast<size_t>(row * floats)];
-                       if (rows.empty()) weir_attention_carry_clear(carry, one.heads.value_dim);
-                       maxima.push_back(rows.empty() ? -1e30f : carry[0] * 0.69314718f);
-                       sums.push_back(carry[1]);
-                       values.insert(values.end(), carry + 2, carry + floats);
+                       float *const partial = &partials[static_cast<size_t>(row * floats)];
+                       if (rows.empty())
+                           weir_attention_partials_clear(partial, one.heads.value_dim);
+                       maxima.push_back(rows.empty() ? -1e30f : partial[0] * 0.69314718f);
+                       sums.push_back(partial[1]);
+                       values.insert(values.end(), partial + 2, partial + floats);
                    }
                    const auto put_first = [&](Floats *to, const Floats &x, int64_t dim) {
                        const Floats ordered = heads_first(x, one.n, one.heads.n_heads, dim);
@@ -440,12 +442,12 @@ void run_tiles(KvFile *file, const std::string &name, const json_t *fields, Chec
                    put_first(&o[how], values, one.heads.value_dim);
                    Floats &total = joined[how];
                    if (total.empty())
-                       total = carries;
+                       total = partials;
                    else
                        for (int64_t row = 0; row < n_rows; row++)
-                           weir_attention_carry_join(&total[static_cast<size_t>(row * floats)],
-                                                     &carries[static_cast<size_t>(row * floats)],
-                                                     one.heads.value_dim);
+                           weir_attention_partials_join(
+                               &total[static_cast<size_t>(row * floats)],
+                               &partials[static_cast<size_t>(row * floats)], one.heads.value_dim);
                });
     }
     for (const auto &[how, total] : joined) {
@@ -474,14 +476,14 @@ void run_example(const json_t *fields, Check *check)
     if (n == 0) throw Broken("the example has no partials");
     for (const bool descends : { false, true }) {
         float total[3];
-        weir_attention_carry_clear(total, 1);
+        weir_attention_partials_clear(total, 1);
         for (size_t i = 0; i < n; i++) {
             const json_t *const one = json_array_get(partials, descends ? n - 1 - i : i);
             const auto          at = [&](size_t k) {
                 return static_cast<float>(json_number_value(json_array_get(one, k)));
             };
-            const float carry[3] = { at(0) * 1.44269504f, at(1), at(2) };
-            weir_attention_carry_join(total, carry, 1);
+            const float partial[3] = { at(0) * 1.44269504f, at(1), at(2) };
+            weir_attention_partials_join(total, partial, 1);
         }
         check->close("joined", { total[2] / total[1] },
                      { static_cast<float>(number_at(fields, "result", 0)) }, { 1e-6, 0, 0 });

@@ -127,8 +127,9 @@ std::vector<float> read_cache(const Open &open, int64_t kv_index, bool keys, boo
                     table.pages[(kv_index * heads + g) * table.capacity + t / WEIR_PAGE_TOKENS];
                 auto &page = pages[place];
                 if (page.empty())
-                    page =
-                        read_memory(open, place, weir_page_bytes(WEIR_F32, hd, hd) / sizeof(float));
+                    page = read_memory(open, place,
+                                       (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, hd, hd) /
+                                           sizeof(float));
                 const int64_t at = t % WEIR_PAGE_TOKENS;
                 out.push_back(page[(size_t)(keys ? weir_page_k(at, from, hd)
                                                  : weir_page_v(at, hd, hd) + from)]);

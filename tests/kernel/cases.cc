@@ -101,29 +101,43 @@ void fill_weights(Builder &b, void *memory, weir_dtype dtype, int64_t n)
 namespace {
 
 // An op's cases are in one file.
-std::vector<Case> first_of(std::initializer_list<std::vector<Case> (*)(weir_op)> files, weir_op op)
+struct CaseFile {
+    std::vector<Case> (*parity)(weir_op);
+    std::vector<Case> (*benches)(weir_op);
+};
+
+// The file with an op's cases. An op that is missing here does not compile.
+CaseFile file_of(weir_op op)
 {
-    for (const auto cases_of : files) {
-        std::vector<Case> cases = cases_of(op);
-        if (!cases.empty()) return cases;
+    switch (op) {
+    case WEIR_OP_EMBED:
+    case WEIR_OP_RMSNORM:
+    case WEIR_OP_GATED_RMSNORM:
+    case WEIR_OP_ROPE:
+    case WEIR_OP_SWIGLU:
+    case WEIR_OP_SIGMOID_GATE:
+    case WEIR_OP_ADD: return { rowwise_cases, rowwise_benches };
+    case WEIR_OP_MATMUL: return { cuda_matmul_cases, cuda_matmul_benches };
+    case WEIR_OP_KV_WRITE:
+    case WEIR_OP_KV_READ:
+    case WEIR_OP_KV_COMPACT:
+    case WEIR_OP_KEY_PRODUCTS: return { kv_cases, kv_benches };
+    case WEIR_OP_ATTENTION:
+    case WEIR_OP_ATTENTION_MASS: return { attention_cases, attention_benches };
+    case WEIR_OP_CONV1D:
+    case WEIR_OP_GATED_DELTA_RULE: return { recurrent_cases, recurrent_benches };
+    case WEIR_OP_CODA_QUERIES:
+    case WEIR_OP_CODA_COMBINE:
+    case WEIR_OP_CODA_WRITE: return { coda_cases, coda_benches };
+    case WEIR_OP_COUNT: break;
     }
-    return {};
+    __builtin_unreachable();
 }
 
-} // namespace
+}  // namespace
 
-std::vector<Case> parity_cases(weir_op op)
-{
-    return first_of({ rowwise_cases, kv_cases, attention_cases, recurrent_cases, coda_cases,
-                      cuda_matmul_cases },
-                    op);
-}
+std::vector<Case> parity_cases(weir_op op) { return file_of(op).parity(op); }
 
-std::vector<Case> bench_cases(weir_op op)
-{
-    return first_of({ rowwise_benches, kv_benches, attention_benches, recurrent_benches,
-                      coda_benches, cuda_matmul_benches },
-                    op);
-}
+std::vector<Case> bench_cases(weir_op op) { return file_of(op).benches(op); }
 
 }  // namespace weir_test

@@ -76,11 +76,11 @@ Device plugin_device(const char *path)
     device.allocator = {
         [plugin](size_t n) {
             void *memory = nullptr;
-            return plugin->alloc(&memory, 0, WEIR_GPU_MEMORY_SHARED, n, nullptr, 0) == WEIR_OK
+            return plugin->alloc(&memory, 0, WEIR_GPU_MEMORY_MANAGED, n, nullptr, 0) == WEIR_OK
                        ? memory
                        : nullptr;
         },
-        [plugin](void *memory) { plugin->free(0, WEIR_GPU_MEMORY_SHARED, memory); }
+        [plugin](void *memory) { plugin->free(0, WEIR_GPU_MEMORY_MANAGED, memory); }
     };
     return device;
 }

@@ -1,20 +1,14 @@
-/* tests/kernel/references.c - the ref lines of kernels/list.inc. */
+/* tests/kernel/references.c - the reference of each op. */
 #include "tests/kernel/references.h"
 
-#define WEIR_KERNEL(symbol, isa)
-#define WEIR_OMP_KERNEL(op)
-
-#define WEIR_REF_KERNEL(op) extern const weir_kernel weir_kernel_ref_##op;
-#include "kernels/list.inc"
-#undef WEIR_REF_KERNEL
+#define WEIR_OP(NAME, name, where, launches) extern const weir_kernel weir_kernel_ref_##name;
+#include "kernels/abi/ops.inc"
 
 const weir_kernel *reference_kernel(weir_op op)
 {
-    static const weir_kernel *const rows[] = {
-#define WEIR_REF_KERNEL(op) &weir_kernel_ref_##op,
-#include "kernels/list.inc"
+    static const weir_kernel *const rows[WEIR_OP_COUNT] = {
+#define WEIR_OP(NAME, name, where, launches) [WEIR_OP_##NAME] = &weir_kernel_ref_##name,
+#include "kernels/abi/ops.inc"
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i]->op == op) return rows[i];
-    return NULL;
+    return op >= 0 && op < WEIR_OP_COUNT ? rows[op] : NULL;
 }

@@ -125,7 +125,7 @@ static weir_status attend_in_ranges(const weir_step *step, weir_attention_args p
     weir_kv_segment rows = step->kv[segment];
     piece.segments = &rows;
     piece.n_segments = 1;
-    piece.carry = step->carry;
+    piece.partials = step->partials;
     while (!piece.is_last) {
         const weir_kv_range range = weir_heads_take_range(step, segment, &rows);
         piece.first_split = range.first_split;

@@ -2,7 +2,7 @@
 // number after an eviction, and any cut of equal ones.
 #include <climits>
 
-#include "kernels/abi/attention_carry.h"
+#include "kernels/abi/attention_partials.h"
 #include "tests/unit/kernels/attention_support.h"
 
 namespace weir_test {
@@ -120,8 +120,8 @@ TEST(AttentionHeads, BatchesOfWholeAndRagged)
     }
 }
 
-// All rows of a sequence by ranges of heads that end so; in pieces of one split with a carry, or at
-// once.
+// All rows of a sequence by ranges of heads that end so; in pieces of one split with a partials, or
+// at once.
 Floats attend_cut(const weir_kernel &kernel, const Sequence &sequence,
                   const std::vector<int32_t> &ends, bool in_pieces)
 {
@@ -130,12 +130,12 @@ Floats attend_cut(const weir_kernel &kernel, const Sequence &sequence,
         cut(sequence.pages.segment(0, shape.n_rows, shape.n_past), ends);
     const size_t        n = (size_t)(shape.n_rows * shape.heads);
     Floats              out(n * (size_t)shape.value_dim, NAN);
-    Floats              carry(n * (size_t)weir_attention_carry_floats(shape.value_dim), NAN);
+    Floats              partials(n * (size_t)weir_attention_partials_floats(shape.value_dim), NAN);
     weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), ranges);
     const int32_t       n_splits =
         in_pieces ? (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1 : 1;
     for (int32_t split = 0; split < n_splits; split++) {
-        args.carry = in_pieces ? carry.data() : nullptr;
+        args.partials = in_pieces ? partials.data() : nullptr;
         args.first_split = split, args.end_split = split + 1, args.is_last = split + 1 == n_splits;
         EXPECT_EQ(run(kernel, &args), WEIR_OK) << text(kernel, shape);
     }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "kernels/abi/attention_carry.h"
+#include "kernels/abi/attention_partials.h"
 #include "tests/unit/kernels/attention_support.h"
 
 namespace weir_test {
@@ -26,14 +26,14 @@ Given give(const weir_kernel &kernel, const Sequence &sequence, bool in_pieces =
     given.stride = shape.n_past + shape.n_rows + 5;
     given.out.assign(n * (size_t)shape.value_dim, NAN), given.lse.assign(n, NAN);
     given.logits.assign((size_t)(shape.heads * given.stride), 7.0f);
-    Floats carry(n * (size_t)weir_attention_carry_floats(shape.value_dim), NAN);
+    Floats partials(n * (size_t)weir_attention_partials_floats(shape.value_dim), NAN);
     std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, shape.n_rows,
                                                                      shape.n_past) };
     segments[0].logits = given.logits.data(), segments[0].logits_stride = given.stride;
     weir_attention_args args = args_of(shape, sequence.q.data(), given.out.data(), segments);
     args.lse = given.lse.data();
     for (int32_t split = 0; split < n_splits; split++) {
-        args.carry = in_pieces ? carry.data() : nullptr;
+        args.partials = in_pieces ? partials.data() : nullptr;
         args.first_split = split, args.end_split = split + 1, args.is_last = split + 1 == n_splits;
         EXPECT_EQ(run(kernel, &args), WEIR_OK) << text(kernel, shape);
         const int64_t done =

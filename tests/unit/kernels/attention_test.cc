@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/abi/attention_carry.h"
+#include "kernels/abi/attention_partials.h"
 #include "tests/unit/kernels/attention_support.h"
 
 namespace weir_test {
@@ -195,7 +195,8 @@ Floats attend_pieces(const weir_kernel &kernel, const Sequence &sequence,
     const Shape &shape = sequence.shape;
     const size_t n = (size_t)(shape.n_rows * shape.heads);
     const Floats untouched(n * (size_t)shape.value_dim, 7.0f);
-    Floats out = untouched, carry(n * (size_t)weir_attention_carry_floats(shape.value_dim), NAN);
+    Floats       out = untouched,
+           partials(n * (size_t)weir_attention_partials_floats(shape.value_dim), NAN);
     weir_kv_segment segment = sequence.pages.segment(0, shape.n_rows, shape.n_past);
     const int64_t   pages_of_split = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS;
     int32_t         first_split = 0;
@@ -210,7 +211,7 @@ Floats attend_pieces(const weir_kernel &kernel, const Sequence &sequence,
         piece.pages = present.data();
         const std::vector<weir_kv_segment> segments = { piece };
         weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
-        args.carry = carry.data();
+        args.partials = partials.data();
         args.first_split = first_split;
         args.end_split = end;
         args.is_last = end == ends.back();
@@ -236,7 +237,7 @@ TEST(Attention, PartsJoinInAnyOrder)
            Shape{ 2, 2, 32, 32, 3500, 3, 1100, WEIR_KV_Q8_0, WEIR_KV_INT8 } }) {
         const Sequence sequence(shape, 43);
         const int32_t  n_splits = (shape.n_past + shape.n_rows - 1) / WEIR_ATTENTION_SPLIT + 1;
-        const int64_t  floats = weir_attention_carry_floats(shape.value_dim),
+        const int64_t  floats = weir_attention_partials_floats(shape.value_dim),
                       n = shape.n_rows * shape.heads;
         const std::vector<weir_kv_segment> segments = { sequence.pages.segment(0, shape.n_rows,
                                                                                shape.n_past) };
@@ -249,17 +250,20 @@ TEST(Attention, PartsJoinInAnyOrder)
                 Floats total((size_t)(n * floats)), part(total.size()), out(whole.size(), NAN);
                 weir_attention_args args = args_of(shape, sequence.q.data(), out.data(), segments);
                 for (int64_t row = 0; row < n; row++)
-                    weir_attention_carry_clear(&total[(size_t)(row * floats)], shape.value_dim);
+                    weir_attention_partials_clear(&total[(size_t)(row * floats)], shape.value_dim);
                 for (const int32_t split : order) {
                     for (int64_t row = 0; row < n; row++)
-                        weir_attention_carry_clear(&part[(size_t)(row * floats)], shape.value_dim);
-                    args.carry = part.data(), args.first_split = split, args.end_split = split + 1;
+                        weir_attention_partials_clear(&part[(size_t)(row * floats)],
+                                                      shape.value_dim);
+                    args.partials = part.data(), args.first_split = split,
+                    args.end_split = split + 1;
                     ASSERT_EQ(run(*kernel, &args), WEIR_OK);
                     for (int64_t row = 0; row < n; row++)
-                        weir_attention_carry_join(&total[(size_t)(row * floats)],
-                                                  &part[(size_t)(row * floats)], shape.value_dim);
+                        weir_attention_partials_join(&total[(size_t)(row * floats)],
+                                                     &part[(size_t)(row * floats)],
+                                                     shape.value_dim);
                 }
-                args.carry = total.data(), args.first_split = args.end_split = n_splits,
+                args.partials = total.data(), args.first_split = args.end_split = n_splits,
                 args.is_last = true;
                 ASSERT_EQ(run(*kernel, &args), WEIR_OK);
                 expect_close(out, whole, 2e-6, 2e-6, text(*kernel, shape));
@@ -395,13 +399,13 @@ TEST(Attention, RefusesWhatItCannot)
         EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL) << "the own page must be there open";
         args.k_format = WEIR_KV_F16;
         args.segments = segments.data();
-        args.carry = out.data();
+        args.partials = out.data();
         args.first_split = -1;
         EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL);
         args.first_split = 2;
         args.end_split = 1;
         EXPECT_EQ(run(*kernel, &args), WEIR_EINVAL);
-        args.carry = nullptr;
+        args.partials = nullptr;
         args.value_dim = 516;
         EXPECT_NE(kernel->reject(&caps, &args), nullptr);
         args.value_dim = 32;

@@ -125,7 +125,8 @@ TEST(KvFormat, PartsAreAlignedAndPlainPagesAreThoseOfKvPage)
     }
     for (const auto &[format, dtype] :
          { std::pair{ WEIR_KV_F16, WEIR_F16 }, std::pair{ WEIR_KV_F32, WEIR_F32 } }) {
-        EXPECT_EQ((size_t)weir_kv_bytes(format, format, 77, 45), weir_page_bytes(dtype, 77, 45));
+        EXPECT_EQ((size_t)weir_kv_bytes(format, format, 77, 45),
+                  weir_row_bytes(dtype, WEIR_PAGE_TOKENS * (77 + 45)));
         EXPECT_EQ((size_t)weir_kv_v_part(format, 77),
                   weir_row_bytes(dtype, weir_page_v(0, 77, 45)));
     }
@@ -452,7 +453,7 @@ TEST(KvWrite, RowsOfOneValue)
                     << kernel->name << " " << weir_kv_format_name(format) << " " << value;
             }
             want.hide_open(0);
-            // Turbo spreads a constant row into one value per row, far outside its book.
+            // Turbo spreads a constant row into one value per row, far outside its codebook.
             if (weir_kv_scheme_of(format) == WEIR_KV_TURBO && std::fabs(value) > 0.5f) continue;
             const Rows decoded = read(weir_kernel_ref_kv_read, want, 64, 64, format);
             expect_close(decoded.k, rows.k, 1e-7, 0.01, weir_kv_format_name(format));
@@ -461,8 +462,8 @@ TEST(KvWrite, RowsOfOneValue)
     }
 }
 
-// Mean squared error on the standard normal: what the book of each width has (spec/kv.md 9.2).
-TEST(KvTurbo, ErrorsAreThoseOfTheBook)
+// Mean squared error on the standard normal: what the codebook of each width has.
+TEST(KvTurbo, ErrorsAreThoseOfTheCodebook)
 {
     const std::pair<weir_kv_format, double> errors[] = { { WEIR_KV_TURBO2, 0.117482 },
                                                          { WEIR_KV_TURBO3, 0.034548 },

@@ -8,14 +8,14 @@
 #include <memory>
 #include <vector>
 
-#include "offload/hand_over.h"
 #include "offload/ledger.h"
+#include "offload/marshal.h"
 
 namespace {
 
 struct Close {
     void operator()(weir_device *device) const { weir_device_close(device); }
-    void operator()(weir_hand_over *hand_over) const { weir_hand_over_close(hand_over); }
+    void operator()(weir_marshaller *marshaller) const { weir_marshal_close(marshaller); }
     void operator()(weir_ledger *ledger) const { weir_ledger_close(ledger); }
 };
 using Device = std::unique_ptr<weir_device, Close>;
@@ -123,30 +123,30 @@ TEST(NearMemory, IsChargedToTheDeviceAndRefusedPastItsCap)
     ASSERT_EQ(weir_ledger_open(&opened, caps), WEIR_OK);
     const std::unique_ptr<weir_ledger, Close> ledger(opened);
     weir_ledger_use_device(opened, device.get());
-    ASSERT_EQ(weir_ledger_alloc_near(opened, &memory, WEIR_ACCOUNT_KV, 8000, &error), WEIR_OK)
+    ASSERT_EQ(weir_ledger_alloc_device(opened, &memory, WEIR_ACCOUNT_KV, 8000, &error), WEIR_OK)
         << error.text;
     EXPECT_EQ(weir_ledger_used(opened, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV), 8000u);
     EXPECT_EQ(weir_ledger_total(opened, WEIR_TIER_HOST), 0u);
-    EXPECT_EQ(weir_ledger_alloc_near(opened, &more, WEIR_ACCOUNT_KV, 200, &error), WEIR_EFULL);
+    EXPECT_EQ(weir_ledger_alloc_device(opened, &more, WEIR_ACCOUNT_KV, 200, &error), WEIR_EFULL);
     EXPECT_NE(std::string(error.text).find("memory.device"), std::string::npos) << error.text;
-    weir_ledger_free_near(opened, memory, WEIR_ACCOUNT_KV, 8000);
+    weir_ledger_free_device(opened, memory, WEIR_ACCOUNT_KV, 8000);
     EXPECT_EQ(weir_ledger_total(opened, WEIR_TIER_DEVICE), 0u);
 }
 
 /* ---- hand-overs ------------------------------------------------------------------------------ */
 struct Handed {
-    Device                                 device = checked();
-    std::unique_ptr<weir_hand_over, Close> hand_over;
+    Device                                  device = checked();
+    std::unique_ptr<weir_marshaller, Close> marshaller;
     Handed()
     {
-        weir_hand_over *opened = nullptr;
-        EXPECT_EQ(weir_hand_over_open(&opened, device.get()), WEIR_OK);
-        hand_over.reset(opened);
+        weir_marshaller *opened = nullptr;
+        EXPECT_EQ(weir_marshal_open(&opened, device.get()), WEIR_OK);
+        marshaller.reset(opened);
     }
     const void *begin(weir_op op, const void *args, weir_status expected = WEIR_OK)
     {
         const void *out = nullptr;
-        EXPECT_EQ(weir_hand_over_begin(hand_over.get(), op, args, &out), expected);
+        EXPECT_EQ(weir_marshal_begin(marshaller.get(), op, args, &out), expected);
         return out;
     }
 };
@@ -179,7 +179,7 @@ TEST(HandOver, LeavesTheDevicesArraysAndCopiesLists)
     pages[2] = nullptr; /* the caller may go on at once */
     EXPECT_EQ(there->segments[0].n_rows, 3);
     EXPECT_EQ(copy.pages[2], page);
-    weir_hand_over_end(h.hand_over.get());
+    weir_marshal_end(h.marshaller.get());
     weir_device_free(h.device.get(), page, 4096);
     weir_device_free(h.device.get(), rows, 4096);
 }
@@ -196,16 +196,16 @@ TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
     ASSERT_EQ(weir_device_space_open(device, &space, 64 * 8192), WEIR_OK);
     char *const at = static_cast<char *>(space);
     for (int i = 0; i < 3; i++)
-        weir_device_space_put(device, at + (20 + i) * 8192, slots + (2 - i) * 8192, 8192);
+        weir_device_space_map(device, at + (20 + i) * 8192, slots + (2 - i) * 8192, 8192);
     const std::vector<char> bytes(8192, 5);
     weir_device_copy(device, at + 20 * 8192, bytes.data(), bytes.size());
     EXPECT_EQ(read(device, slots + 2 * 8192, 8192), bytes);
     weir_device_clear(device, at + 20 * 8192 + 4096, 4096);
     EXPECT_EQ(read(device, slots + 2 * 8192 + 4095, 2), (std::vector<char>{ 5, 0 }));
-    EXPECT_EQ(weir_device_behind(device, at + 21 * 8192 + 5000), slots + 8192 + 5000);
-    EXPECT_EQ(weir_device_behind(device, at), nullptr);
-    EXPECT_EQ(weir_device_behind(device, slots), slots);
-    EXPECT_EQ(weir_device_behind(device, at + 64 * 8192), at + 64 * 8192) << "past the space";
+    EXPECT_EQ(weir_device_resolve(device, at + 21 * 8192 + 5000), slots + 8192 + 5000);
+    EXPECT_EQ(weir_device_resolve(device, at), nullptr);
+    EXPECT_EQ(weir_device_resolve(device, slots), slots);
+    EXPECT_EQ(weir_device_resolve(device, at + 64 * 8192), at + 64 * 8192) << "past the space";
 
     void               *pages[] = { at, at + 20 * 8192, at + 22 * 8192, slots };
     weir_kv_segment     segment = {};
@@ -222,9 +222,9 @@ TEST(HandOver, PagesOfTheSpaceBecomeWhatLiesBehindThem)
     EXPECT_EQ(handed[1], slots + 2 * 8192);
     EXPECT_EQ(handed[2], slots);
     EXPECT_EQ(handed[3], slots);
-    weir_hand_over_end(h.hand_over.get());
-    weir_device_space_put(device, at + 20 * 8192, nullptr, 8192);
-    EXPECT_EQ(weir_device_behind(device, at + 20 * 8192), nullptr);
+    weir_marshal_end(h.marshaller.get());
+    weir_device_space_map(device, at + 20 * 8192, nullptr, 8192);
+    EXPECT_EQ(weir_device_resolve(device, at + 20 * 8192), nullptr);
     weir_device_space_close(device);
     weir_device_free(device, slots, 3 * 8192);
     weir_device_free(device, activations, 4096);
@@ -245,7 +245,7 @@ TEST(HandOver, BringsBackWhatTheOpWrites)
         static_cast<const weir_kv_read_args *>(h.begin(WEIR_OP_KV_READ, &args));
     const std::vector<float> row = { 1, 2, 3, 4 };
     weir_device_copy(h.device.get(), there->k + 12, row.data(), 16);
-    weir_hand_over_end(h.hand_over.get());
+    weir_marshal_end(h.marshaller.get());
     EXPECT_EQ(std::vector<float>(k.begin() + 12, k.begin() + 16), row);
     EXPECT_EQ(k[0], -1.0f); /* and what it left alone is as it was */
     EXPECT_EQ(k[16], -1.0f);
@@ -269,7 +269,7 @@ TEST(HandOver, LeavesWhatIsBehindTheLastProduct)
         static_cast<const weir_key_products_args *>(h.begin(WEIR_OP_KEY_PRODUCTS, &args));
     const float product = 5;
     weir_device_copy(h.device.get(), there->out + 13, &product, sizeof product);
-    weir_hand_over_end(h.hand_over.get());
+    weir_marshal_end(h.marshaller.get());
     EXPECT_EQ(out[13], 5.0f);
     EXPECT_EQ(out[4], -1.0f);
     weir_device_free(h.device.get(), page, 4096);
@@ -290,15 +290,15 @@ TEST(HandOver, PlannedCallsFindTheirRoom)
     read.k = read.v = &nothing, read.segments = &rows, read.n_segments = read.n_kv_heads = 1;
     read.key_dim = read.value_dim = read.k_stride = read.v_stride = DIM;
     compact.segments = &moved, compact.n_segments = 1, compact.n_kv_heads = HEADS;
-    weir_hand_over_forget(h.hand_over.get());
-    weir_hand_over_plan(h.hand_over.get(), WEIR_OP_KV_READ, &read);
-    weir_hand_over_plan(h.hand_over.get(), WEIR_OP_KV_COMPACT, &compact);
-    const weir_hand_over_room planned = weir_hand_over_planned(h.hand_over.get());
-    EXPECT_GE(planned.near, 2u * ROWS * DIM * sizeof(float));
-    EXPECT_GE(planned.reachable, HEADS * MOST * sizeof(int32_t));
+    weir_marshal_plan_reset(h.marshaller.get());
+    weir_marshal_plan(h.marshaller.get(), WEIR_OP_KV_READ, &read);
+    weir_marshal_plan(h.marshaller.get(), WEIR_OP_KV_COMPACT, &compact);
+    const weir_marshal_memory planned = weir_marshal_planned(h.marshaller.get());
+    EXPECT_GE(planned.device, 2u * ROWS * DIM * sizeof(float));
+    EXPECT_GE(planned.unified, HEADS * MOST * sizeof(int32_t));
     EXPECT_EQ(weir_device_held(h.device.get()), 0u);
-    ASSERT_EQ(weir_hand_over_reserve(h.hand_over.get()), WEIR_OK);
-    EXPECT_EQ(weir_device_held(h.device.get()), planned.near);
+    ASSERT_EQ(weir_marshal_reserve(h.marshaller.get()), WEIR_OK);
+    EXPECT_EQ(weir_device_held(h.device.get()), planned.device);
 
     float *const         page = static_cast<float *>(weir_device_alloc(h.device.get(), 4096));
     std::vector<void *>  pages(HEADS * (MOST / 64 + 1), page);
@@ -312,22 +312,22 @@ TEST(HandOver, PlannedCallsFindTheirRoom)
     moved.n_keep = n_keep.data();
     for (int i = 0; i < 20; i++) {
         (void)h.begin(WEIR_OP_KV_READ, &read);
-        weir_hand_over_end(h.hand_over.get());
+        weir_marshal_end(h.marshaller.get());
         (void)h.begin(WEIR_OP_KV_COMPACT, &compact);
-        weir_hand_over_end(h.hand_over.get());
+        weir_marshal_end(h.marshaller.get());
     }
-    const weir_hand_over_room held = weir_hand_over_held(h.hand_over.get());
-    EXPECT_EQ(held.near, planned.near);
-    EXPECT_EQ(held.reachable, planned.reachable);
+    const weir_marshal_memory held = weir_marshal_held(h.marshaller.get());
+    EXPECT_EQ(held.device, planned.device);
+    EXPECT_EQ(held.unified, planned.unified);
     /* A larger call, planned later, that the ring would hold a few times: it is to hold as many as
      * of the others. */
     moved.keep_stride = 2 * MOST;
     moved.keep = moved.n_keep = nullptr, moved.pages = nullptr;
-    weir_hand_over_plan(h.hand_over.get(), WEIR_OP_KV_COMPACT, &compact);
-    ASSERT_EQ(weir_hand_over_reserve(h.hand_over.get()), WEIR_OK);
-    EXPECT_GT(weir_hand_over_held(h.hand_over.get()).reachable, held.reachable);
-    EXPECT_EQ(weir_hand_over_held(h.hand_over.get()).reachable,
-              weir_hand_over_planned(h.hand_over.get()).reachable);
+    weir_marshal_plan(h.marshaller.get(), WEIR_OP_KV_COMPACT, &compact);
+    ASSERT_EQ(weir_marshal_reserve(h.marshaller.get()), WEIR_OK);
+    EXPECT_GT(weir_marshal_held(h.marshaller.get()).unified, held.unified);
+    EXPECT_EQ(weir_marshal_held(h.marshaller.get()).unified,
+              weir_marshal_planned(h.marshaller.get()).unified);
     weir_device_free(h.device.get(), page, 4096);
 }
 
@@ -356,7 +356,7 @@ TEST(HandOver, GrowsAndWaitsWhereTheRingEnds)
             const auto *const there =
                 static_cast<const weir_kv_read_args *>(h.begin(WEIR_OP_KV_READ, &args));
             ASSERT_EQ(there->segments[0].pages[n - 1], page);
-            weir_hand_over_end(h.hand_over.get());
+            weir_marshal_end(h.marshaller.get());
         }
     }
     weir_device_free(h.device.get(), page, 4096);

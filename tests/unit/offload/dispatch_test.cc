@@ -140,7 +140,11 @@ TEST(Dispatch, ScratchGrowsInReserveAndThenStaysStill)
     Stream        s;
     weir_add_args big = add_of(100, 4), small = add_of(10, 4);
     EXPECT_EQ(weir_stream_scratch_bytes(s.stream), 0u);
-    ASSERT_EQ(weir_stream_reserve(s.stream, WEIR_OP_ADD, &big), WEIR_OK);
+    weir_stream_set_planning(s.stream, true);
+    ASSERT_EQ(weir_add(s.stream, &big), WEIR_OK);
+    weir_stream_set_planning(s.stream, false);
+    EXPECT_EQ(weir_stream_scratch_bytes(s.stream), 0u);
+    ASSERT_EQ(weir_stream_reserve_planned(s.stream), WEIR_OK);
     const size_t reserved = weir_stream_scratch_bytes(s.stream);
     EXPECT_GE(reserved, 100000u);
     ASSERT_EQ(weir_add(s.stream, &small), WEIR_OK);
@@ -156,7 +160,9 @@ TEST(Dispatch, OpsWithoutRowsAreUnsupported)
 {
     Stream         s;
     weir_rope_args args = {};
-    EXPECT_EQ(weir_stream_reserve(s.stream, WEIR_OP_ROPE, &args), WEIR_EUNSUPPORTED);
+    weir_stream_set_planning(s.stream, true);
+    EXPECT_EQ(weir_rope(s.stream, &args), WEIR_EUNSUPPORTED);
+    weir_stream_set_planning(s.stream, false);
     EXPECT_EQ(weir_rope(s.stream, &args), WEIR_EUNSUPPORTED);
     EXPECT_EQ(weir_kernel_pick(s.stream, WEIR_OP_ROPE, &args, nullptr, nullptr), nullptr);
 }

@@ -1,4 +1,4 @@
-// Hard caps, peaks, and books that balance under threads.
+// Hard caps, peaks, and reserve and return that balance under threads.
 #include "offload/ledger.h"
 
 #include <gtest/gtest.h>

@@ -1,0 +1,173 @@
+/* kernels/abi/kv_layout.h - where scales, minimums and codes of a page part lie, and which widths a
+ * format takes. Part of kv_format.h, which includes it. */
+#pragma once
+
+/* Scales and minimums of one tile (K) or one token (V), in bytes; 0: the scheme has none. */
+typedef struct weir_kv_arrays {
+    int64_t scales, mins;
+    bool    are_of_page; /* stored once for the part, not per tile or token */
+} weir_kv_arrays;
+
+#include "kernels/kv/affine/layout.h"
+#include "kernels/kv/block/layout.h"
+#include "kernels/kv/float8/layout.h"
+#include "kernels/kv/plain/layout.h"
+#include "kernels/kv/turbo/layout.h"
+
+/* NULL, or why rows of `dim` values cannot be kept in this format. */
+static inline const char *weir_kv_format_reject(weir_kv_format format, weir_kv_side side,
+                                                int64_t dim)
+{
+    if (format < 0 || format >= WEIR_KV_FORMAT_COUNT) return "is no KV format";
+    if (dim < 1 || dim > WEIR_KV_DIM_MAX) return "takes head widths from 1 to 576";
+    switch (weir_kv_scheme_of(format)) {
+#define X(NAME, name, coded)                                                                       \
+    case WEIR_KV_##NAME: return weir_kv_##name##_reject(side, dim);
+        WEIR_KV_SCHEME_MAP(X)
+#undef X
+    }
+    return NULL;
+}
+
+static inline weir_kv_arrays weir_kv_arrays_of(weir_kv_format format, weir_kv_side side,
+                                               int64_t dim)
+{
+    switch (weir_kv_scheme_of(format)) {
+#define X(NAME, name, coded)                                                                       \
+    case WEIR_KV_##NAME: return weir_kv_##name##_arrays(side, dim);
+        WEIR_KV_SCHEME_MAP(X)
+#undef X
+    }
+    return weir_kv_plain_arrays(side, dim);
+}
+
+/* The same for pages with sinks among them, in terms of both sides. */
+static inline const char *weir_kv_pages_reject(weir_kv_pair others, weir_kv_sinks sinks,
+                                               int64_t key_dim, int64_t value_dim)
+{
+    const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
+    const char        *why = weir_kv_format_reject(others.k, WEIR_KV_K, key_dim);
+    if (!why) why = weir_kv_format_reject(others.v, WEIR_KV_V, value_dim);
+    if (!why) why = weir_kv_format_reject(first.k, WEIR_KV_K, key_dim);
+    return why ? why : weir_kv_format_reject(first.v, WEIR_KV_V, value_dim);
+}
+
+/* Some page needs open rows. */
+static inline bool weir_kv_any_open(weir_kv_pair others, weir_kv_sinks sinks)
+{
+    const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
+    return weir_kv_needs_open(others.k) || weir_kv_needs_open(others.v) ||
+           weir_kv_needs_open(first.k) || weir_kv_needs_open(first.v);
+}
+
+/* ---- layout ---------------------------------------------------------------------------------- */
+/* Byte offsets in a part: of tile 0 (K) or token 0 (V), and the step to the next tile or token.
+ * `mins` is meaningful for int8 and kivi only. */
+typedef struct weir_kv_layout {
+    int64_t scales, mins, codes;
+    int64_t scales_step, mins_step, codes_step;
+    int64_t bytes; /* of the part */
+} weir_kv_layout;
+
+static inline int64_t weir_kv_align(int64_t bytes)
+{
+    return (bytes + WEIR_KV_ALIGNMENT - 1) / WEIR_KV_ALIGNMENT * WEIR_KV_ALIGNMENT;
+}
+
+/* K: 32-bit words per token. */
+static inline int64_t weir_kv_words(int bits, int64_t dim)
+{
+    if (bits == 3) return (dim + 15) / 16 + (dim + 31) / 32;
+    return (dim + 32 / bits - 1) / (32 / bits);
+}
+
+/* V: bytes of the codes of a row. */
+static inline int64_t weir_kv_row_codes(int bits, int64_t dim)
+{
+    return bits >= 8 ? dim * bits / 8 : (dim + WEIR_KV_GROUP - 1) / WEIR_KV_GROUP * 4 * bits;
+}
+
+static inline weir_kv_layout weir_kv_layout_k(weir_kv_format format, int64_t dim)
+{
+    const int            bits = weir_kv_bits(format);
+    const weir_kv_arrays arrays = weir_kv_arrays_of(format, WEIR_KV_K, dim);
+    const bool           is_plain = weir_kv_scheme_of(format) == WEIR_KV_PLAIN;
+    const int64_t        scales = weir_kv_align(arrays.scales), mins = weir_kv_align(arrays.mins),
+                  codes =
+                      WEIR_TILE_TOKENS * (is_plain ? dim * bits / 8 : 4 * weir_kv_words(bits, dim)),
+                  once = arrays.are_of_page ? scales + mins : 0,
+                  tile = scales + mins - once + weir_kv_align(codes),
+                  step = arrays.are_of_page ? 0 : tile;
+    const weir_kv_layout layout = { .scales = 0,
+                                    .mins = scales,
+                                    .codes = scales + mins,
+                                    .scales_step = step,
+                                    .mins_step = step,
+                                    .codes_step = tile,
+                                    .bytes = once + WEIR_PAGE_TOKENS / WEIR_TILE_TOKENS * tile };
+    return layout;
+}
+
+static inline weir_kv_layout weir_kv_layout_v(weir_kv_format format, int64_t dim)
+{
+    const weir_kv_arrays arrays = weir_kv_arrays_of(format, WEIR_KV_V, dim);
+    const int64_t        row = weir_kv_row_codes(weir_kv_bits(format), dim),
+                  n = arrays.are_of_page ? 1 : WEIR_PAGE_TOKENS,
+                  scales = weir_kv_align(n * arrays.scales), mins = weir_kv_align(n * arrays.mins);
+    const weir_kv_layout layout = { .scales = 0,
+                                    .mins = scales,
+                                    .codes = scales + mins,
+                                    .scales_step = arrays.are_of_page ? 0 : arrays.scales,
+                                    .mins_step = arrays.are_of_page ? 0 : arrays.mins,
+                                    .codes_step = row,
+                                    .bytes =
+                                        scales + mins + weir_kv_align(WEIR_PAGE_TOKENS * row) };
+    return layout;
+}
+
+static inline weir_kv_layout weir_kv_layout_of(weir_kv_format format, weir_kv_side side,
+                                               int64_t dim)
+{
+    return side == WEIR_KV_K ? weir_kv_layout_k(format, dim) : weir_kv_layout_v(format, dim);
+}
+
+static inline int64_t weir_kv_part_bytes(weir_kv_format format, weir_kv_side side, int64_t dim)
+{
+    return weir_kv_layout_of(format, side, dim).bytes;
+}
+
+/* Where the V part begins. The widths were accepted by weir_kv_format_reject: nothing here
+ * overflows. */
+static inline int64_t weir_kv_v_part(weir_kv_format k_format, int64_t key_dim)
+{
+    return weir_kv_part_bytes(k_format, WEIR_KV_K, key_dim);
+}
+
+static inline int64_t weir_kv_bytes(weir_kv_format k_format, weir_kv_format v_format,
+                                    int64_t key_dim, int64_t value_dim)
+{
+    return weir_kv_v_part(k_format, key_dim) + weir_kv_part_bytes(v_format, WEIR_KV_V, value_dim);
+}
+
+/* The same for the wide rows of an open page; 0 bytes when no part needs them. */
+static inline int64_t weir_kv_open_v_part(weir_kv_format k_format, int64_t key_dim)
+{
+    return weir_kv_needs_open(k_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_K, key_dim) : 0;
+}
+
+static inline int64_t weir_kv_open_bytes(weir_kv_format k_format, weir_kv_format v_format,
+                                         int64_t key_dim, int64_t value_dim)
+{
+    return weir_kv_open_v_part(k_format, key_dim) +
+           (weir_kv_needs_open(v_format) ? weir_kv_part_bytes(WEIR_KV_F16, WEIR_KV_V, value_dim)
+                                         : 0);
+}
+
+/* The value that is coded: a NaN counts as 0 and others are clamped to f16's finite range, so that
+ * one bad element cannot spoil the scale of its neighbours. f32, f16 and bf16 keep every value. */
+static inline float weir_kv_finite(float x)
+{
+    x = x == x ? x : 0.0f;
+    x = x < -65504.0f ? -65504.0f : x;
+    return x > 65504.0f ? 65504.0f : x;
+}

@@ -1,0 +1,165 @@
+/* kernels/abi/ops/attention.h - attention over KV pages, and the attention mass of their slots. */
+#pragma once
+#include "kernels/abi/ops/kv.h"
+
+/* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's
+ * position (and p > position - window if window > 0). kv_write has stored the rows of the batch.
+ * Rows read open pages as kernels/abi/kv_format.h says: a format that needs them has one for every
+ * page that a row of the batch lies in.
+ * partials: if given, a call covers the splits [first_split, end_split) only, of the rows that see
+ *           them, and reads only their pages (kernels/abi/attention_partials.h). All calls of a row
+ *           go to one kernel. The last call (is_last) writes `out`, the others do not touch it.
+ *           Calls with the same q that follow each other from first_split 0 upwards without gaps
+ *           and pass the partials on have the bits of one call, however they are cut. Calls with
+ *           cleared partials of their own may run in any order and place; their partials are
+ *           joined, and a last call without splits writes `out`: that agrees to rounding.
+ * observe : lse and logits save observers from reading K again. lse: the log of the sum of
+ *           exp(scale * q . K) over what a row sees, written with `out`. logits of a segment:
+ *           scale * q . K of its last row at each slot that it sees; a call writes those of its
+ *           splits.
+ * shapes  : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with
+ *           out_stride, heads contiguous; partials [T, H, 2 + value_dim]; lse [T, H] or NULL
+ * errors  : EINVAL for logits with a window; EUNSUPPORTED for logits on GPUs
+ * order   : online softmax over tiles of 32 positions aligned to 32, in splits of 1024 positions
+ *           aligned to 1024, merged in ascending order. All depend on absolute positions only, so
+ *           prefill, decode and any batch give the same bits. */
+enum { WEIR_ATTENTION_SPLIT = 1024 };
+typedef struct weir_attention_args {
+    float                 *out;
+    const float           *q;
+    const weir_kv_segment *segments;
+    int64_t                n_segments, n_heads, n_kv_heads, key_dim, value_dim;
+    int64_t                q_stride, q_head_stride, out_stride;
+    int32_t                window; /* 0: all */
+    float                  scale;
+    weir_kv_format         k_format, v_format; /* of the pages, any pair */
+    weir_kv_sinks          sinks; /* of the first pages, any pair */
+    float                 *partials; /* NULL: one call does all, and the next three are not read */
+    int32_t                first_split, end_split;
+    bool                   is_last;
+    float                 *lse;
+} weir_attention_args;
+
+static inline bool weir_attention_is_valid(const weir_attention_args *args)
+{
+    return args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 && args->window >= 0 &&
+           (args->n_heads <= 1 || args->q_head_stride >= args->key_dim);
+}
+static inline void weir_attention_marshal(weir_marshaller *m, weir_attention_args *args)
+{
+    enum { SPLIT_PAGES = WEIR_ATTENTION_SPLIT / WEIR_PAGE_TOKENS };
+    weir_kv_segment *const copy = (weir_kv_segment *)weir_marshal_list(
+        m, args->segments, (size_t)args->n_segments * sizeof *args->segments);
+    for (int64_t i = 0; i < args->n_segments; i++) {
+        weir_kv_segment    s = args->segments[i];
+        weir_marshal_range used = weir_kv_segment_seen(&s);
+        if (args->partials) used.first = (int64_t)args->first_split * SPLIT_PAGES;
+        if (args->partials && (int64_t)args->end_split * SPLIT_PAGES < used.end)
+            used.end = (int64_t)args->end_split * SPLIT_PAGES;
+        weir_kv_segment_marshal(m, &s, args->n_kv_heads, args->n_heads / args->n_kv_heads,
+                                WEIR_MARSHAL_IN_OUT, used);
+        if (copy) copy[i] = s;
+    }
+    args->segments = copy;
+    weir_marshal_require(m, args->q);
+    weir_marshal_require(m, args->out);
+    weir_marshal_require(m, args->lse);
+    weir_marshal_require(m, args->partials);
+}
+
+/* How much attention the rows of a segment gave to each slot, in one layer without a window. With
+ * p(t,h,j) = exp(scale * q[t,h] . K[j] - lse[t,h]) for the slots j <= n_past + t that row t sees,
+ * lse as attention wrote it:
+ *   mass[h,j]  = sum over t of p(t,h,j)
+ *   below[h,j] = number of rows t that see j with p(t,h,j) < 1 / (n_past + t + 1), the mean of what
+ *                they see
+ *   last[h,j]  = p of the last row
+ * Segments of one row with logits are computed from those, without q and pages. Others read K, a
+ * tile once per block of rows.
+ * shapes : q [T, H, *] with row and head stride; lse [T, H]; mass, below, last [query heads of the
+ *          segment, stride], each may be NULL; slots first_slot .. weir_attention_mass_end - 1 are
+ *          written, and only their pages are read
+ * cuts   : any cut of the slots into calls has the bits of one call
+ * order  : scores as in attention; rows are added in ascending order, in f32: no cut of the work or
+ *          of the heads changes a bit
+ * errors : EINVAL for a range of heads outside G, strides that are too short, missing open pages,
+ *          or slots that do not begin with a page; EUNSUPPORTED as in attention */
+typedef struct weir_attention_mass_segment {
+    weir_kv_segment rows;
+    float          *mass, *below, *last;
+    int64_t         stride;
+    int32_t         first_slot; /* the first of a page */
+    int32_t         end_slot; /* 0 or past the last slot: to the end */
+} weir_attention_mass_segment;
+typedef struct weir_attention_mass_args {
+    const float                       *q, *lse;
+    const weir_attention_mass_segment *segments;
+    int64_t        n_segments, n_heads, n_kv_heads, key_dim, q_stride, q_head_stride;
+    float          scale;
+    weir_kv_format k_format;
+    weir_kv_sinks  sinks; /* V's format is not read */
+} weir_attention_mass_args;
+
+static inline bool weir_attention_mass_from_logits(const weir_attention_mass_segment *segment)
+{
+    return segment->rows.n_rows == 1 && segment->rows.logits;
+}
+/* One past the last slot that is written. */
+static inline int64_t weir_attention_mass_end(const weir_attention_mass_segment *segment)
+{
+    const int64_t n_slots = (int64_t)segment->rows.n_past + segment->rows.n_rows;
+    return segment->end_slot > 0 && segment->end_slot < n_slots ? segment->end_slot : n_slots;
+}
+static inline bool weir_attention_mass_needs_open(const weir_attention_mass_args *args)
+{
+    return weir_kv_needs_open(args->k_format) ||
+           (args->sinks.n_pages > 0 && weir_kv_needs_open(args->sinks.pair.k));
+}
+/* Kernels call it on the host and answer EINVAL where it is false. */
+static inline bool weir_attention_mass_is_sound(const weir_attention_mass_args *args)
+{
+    if (args->n_kv_heads <= 0 || args->n_heads % args->n_kv_heads != 0) return false;
+    for (int64_t s = 0; s < args->n_segments; s++) {
+        const weir_attention_mass_segment *const segment = args->segments + s;
+        const int64_t n_slots = (int64_t)segment->rows.n_past + segment->rows.n_rows;
+        if (!weir_kv_segment_is_sound(&segment->rows, args->n_kv_heads)) return false;
+        if (segment->rows.n_rows <= 0) continue;
+        if (segment->rows.n_past < 0 || n_slots > INT32_MAX - WEIR_TILE_TOKENS ||
+            segment->stride < n_slots)
+            return false;
+        if (segment->first_slot < 0 || segment->first_slot % WEIR_PAGE_TOKENS != 0 ||
+            segment->end_slot < 0)
+            return false;
+        if (weir_attention_mass_from_logits(segment)
+                ? segment->rows.logits_stride < n_slots
+                : weir_attention_mass_needs_open(args) && !segment->rows.open_pages)
+            return false;
+    }
+    return true;
+}
+static inline bool weir_attention_mass_is_valid(const weir_attention_mass_args *args)
+{
+    return args->n_kv_heads > 0 && args->n_heads % args->n_kv_heads == 0 &&
+           (args->n_heads <= 1 || args->q_head_stride >= args->key_dim);
+}
+static inline void weir_attention_mass_marshal(weir_marshaller *m, weir_attention_mass_args *args)
+{
+    weir_attention_mass_segment *const copy = (weir_attention_mass_segment *)weir_marshal_list(
+        m, args->segments, (size_t)args->n_segments * sizeof *args->segments);
+    const int64_t group = args->n_heads / args->n_kv_heads;
+    for (int64_t i = 0; i < args->n_segments; i++) {
+        weir_attention_mass_segment s = args->segments[i];
+        const int64_t               end = weir_attention_mass_end(&s),
+                      queries = weir_kv_segment_heads(&s.rows, args->n_kv_heads) * group;
+        const weir_marshal_range used = { s.first_slot / WEIR_PAGE_TOKENS,
+                                          weir_kv_segment_n_pages(end) };
+        weir_kv_segment_marshal(m, &s.rows, args->n_kv_heads, group, WEIR_MARSHAL_IN, used);
+        s.mass = weir_marshal_host_rows(m, s.mass, queries, s.stride, end, WEIR_MARSHAL_IN_OUT);
+        s.below = weir_marshal_host_rows(m, s.below, queries, s.stride, end, WEIR_MARSHAL_IN_OUT);
+        s.last = weir_marshal_host_rows(m, s.last, queries, s.stride, end, WEIR_MARSHAL_IN_OUT);
+        if (copy) copy[i] = s;
+    }
+    args->segments = copy;
+    weir_marshal_require(m, args->q);
+    weir_marshal_require(m, args->lse);
+}

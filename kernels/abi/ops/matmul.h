@@ -1,0 +1,68 @@
+/* kernels/abi/ops/matmul.h - weights in the layouts of the kernels, and the product with them. */
+#pragma once
+#include "kernels/abi/dtype.h"
+#include "kernels/abi/marshal.h"
+
+typedef enum weir_layout {
+    WEIR_LAYOUT_ROWS, /* as in the file: n_out rows of n_in elements of `dtype` */
+    WEIR_LAYOUT_TILES, /* quantised, repacked for the dot kernels: kernels/x86/tiles.h */
+    WEIR_LAYOUT_ONEDNN, /* f32 or bf16 in the blocks of oneDNN: kernels/onednn/weight.h */
+    WEIR_LAYOUT_DENSE, /* f32, bf16 or f16 in panels, where oneDNN has none: kernels/x86/dense.h */
+    WEIR_LAYOUT_CUDA, /* for a GPU: rows of elements, or of codes and scales: kernels/cuda/weight.h
+                       */
+} weir_layout;
+
+/* A matrix [n_out, n_in] in the layout of the kernel that will read it. `data` is owned by the
+ * model's weight memory. */
+typedef struct weir_weight {
+    const void *data;
+    void       *packed_state; /* layout-private: oneDNN primitives; NULL otherwise */
+    size_t      bytes; /* of data */
+    int64_t     n_out, n_in;
+    /* ROWS, TILES, CUDA: the file's type; ONEDNN: f32 or bf16; DENSE: f32, bf16 or f16 */
+    weir_dtype  dtype;
+    weir_layout layout;
+} weir_weight;
+
+/* outputs[o].dst[t,:] (+)= W_o x[t,:] (+ bias_o[:]): matrices that read the same x are one call.
+ * shapes  : x [T, n_in] with x_stride; dst [T, n_out] with dst_stride; bias NULL or [n_out];
+ *           accumulate adds to dst
+ * numerics: WEIR_LAYOUT_TILES quantises each row of x to int8 per 32 elements (round to nearest
+ *           even, scale = amax / 127); integer sums are exact and groups are added in ascending
+ *           order in f32, so all kernels give the same bits. ONEDNN bf16 rounds x to bf16; ONEDNN
+ *           f32, DENSE and ROWS (ref) keep f32. DENSE adds inputs in ascending order. */
+enum { WEIR_MATMUL_OUTPUTS = 4 };
+typedef struct weir_matmul_output {
+    const weir_weight *weight;
+    float             *dst;
+    const float       *bias;
+    int64_t            dst_stride;
+    bool               accumulate;
+} weir_matmul_output;
+typedef struct weir_matmul_args {
+    const float       *x;
+    int64_t            n_rows, n_in, x_stride;
+    weir_matmul_output outputs[WEIR_MATMUL_OUTPUTS];
+    int32_t            n_outputs;
+} weir_matmul_args;
+
+static inline bool weir_matmul_is_valid(const weir_matmul_args *args)
+{
+    if (args->n_outputs < 1 || args->n_outputs > WEIR_MATMUL_OUTPUTS) return false;
+    for (int32_t o = 0; o < args->n_outputs; o++) {
+        const weir_matmul_output *const output = &args->outputs[o];
+        if (output->weight->n_in != args->n_in || output->dst == args->x) return false;
+        if (args->n_rows > 1 && output->dst_stride < output->weight->n_out) return false;
+    }
+    return args->n_rows <= 1 || args->x_stride >= args->n_in;
+}
+/* The weights' structs are read by the host only. */
+static inline void weir_matmul_marshal(weir_marshaller *m, weir_matmul_args *args)
+{
+    weir_marshal_require(m, args->x);
+    for (int32_t o = 0; o < args->n_outputs; o++) {
+        weir_marshal_require(m, args->outputs[o].dst);
+        weir_marshal_require(m, args->outputs[o].bias);
+        weir_marshal_require(m, args->outputs[o].weight->data);
+    }
+}

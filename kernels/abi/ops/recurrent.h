@@ -1,0 +1,75 @@
+/* kernels/abi/ops/recurrent.h - ops that carry a state along a sequence: conv1d,
+ * gated_delta_rule. */
+#pragma once
+#include "kernels/abi/dtype.h"
+#include "kernels/abi/marshal.h"
+
+/* One sequence's rows; state memory belongs to the sequence and is updated in place. */
+typedef struct weir_recurrent_segment {
+    float  *conv_history; /* [n_taps - 1, C], oldest first: raw inputs before the convolution */
+    float  *state; /* [Hv, value_dim / 16 (rounded up), key_dim, 16]: see gated_delta_rule */
+    int32_t first_row, n_rows;
+} weir_recurrent_segment;
+
+static inline const weir_recurrent_segment *
+weir_recurrent_segments_marshal(weir_marshaller *m, const weir_recurrent_segment *segments,
+                                int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        weir_marshal_require(m, segments[i].conv_history);
+        weir_marshal_require(m, segments[i].state);
+    }
+    return (const weir_recurrent_segment *)weir_marshal_list(m, segments,
+                                                             (size_t)n * sizeof *segments);
+}
+
+/* dst[t,c] = silu(sum_j taps[c,j] * u[t - n_taps + 1 + j, c]); u before the first row comes from
+ * the history, which is updated.
+ * shapes : dst, src [T, C] contiguous, not aliased; taps [C, n_taps], the last tap multiplies the
+ *          current row; n_taps <= 8 */
+typedef struct weir_conv1d_args {
+    float                        *dst;
+    const float                  *src, *taps;
+    const weir_recurrent_segment *segments;
+    int64_t                       n_segments, n_channels, n_taps;
+} weir_conv1d_args;
+
+static inline bool weir_conv1d_is_valid(const weir_conv1d_args *args)
+{
+    return args->n_taps >= 1 && args->n_taps <= 8 && args->dst != args->src;
+}
+static inline void weir_conv1d_marshal(weir_marshaller *m, weir_conv1d_args *args)
+{
+    args->segments = weir_recurrent_segments_marshal(m, args->segments, args->n_segments);
+}
+
+/* Gated delta rule (Yang et al. 2024), per V head h with K head m:
+ *   q = q / sqrt(|q|^2 + 1e-6) * key_dim^-0.5,  k = k / sqrt(|k|^2 + 1e-6),  beta = sigmoid(b),
+ *   g = a_neg * softplus(a + dt_bias)
+ *   S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  out = S^T q
+ * shapes  : q, k [T, Hk, key_dim], v [T, Hv, value_dim] inside rows of qkv_stride; a, b [T, Hv]
+ *           with ab_stride; a_neg, dt_bias [Hv]; out [T, Hv, value_dim] contiguous
+ * state   : S[i][j] (i < key_dim, j < value_dim) of head h at
+ *           ((h * tiles + j / 16) * key_dim + i) * 16 + j % 16, tiles = ceil(value_dim / 16); lanes
+ *           past value_dim are zero
+ * m       : tiled_heads (GGUF order) h % Hk, otherwise h / (Hv / Hk)
+ * numerics: `scan` kernels run the recurrence in order: any cut of a sequence into calls gives the
+ *           same bits */
+enum { WEIR_DELTA_LANES = 16 };
+typedef struct weir_gated_delta_rule_args {
+    float                        *out;
+    const float                  *q, *k, *v, *a, *b, *a_neg, *dt_bias;
+    const weir_recurrent_segment *segments;
+    int64_t n_segments, n_k_heads, n_v_heads, key_dim, value_dim, qkv_stride, ab_stride;
+    bool    tiled_heads;
+} weir_gated_delta_rule_args;
+
+static inline bool weir_gated_delta_rule_is_valid(const weir_gated_delta_rule_args *args)
+{
+    return args->n_k_heads > 0 && args->n_v_heads % args->n_k_heads == 0;
+}
+static inline void weir_gated_delta_rule_marshal(weir_marshaller            *m,
+                                                 weir_gated_delta_rule_args *args)
+{
+    args->segments = weir_recurrent_segments_marshal(m, args->segments, args->n_segments);
+}

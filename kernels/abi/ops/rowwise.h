@@ -1,0 +1,180 @@
+/* kernels/abi/ops/rowwise.h - ops on rows of activations: embed, rmsnorm, gated_rmsnorm, rope,
+ * swiglu, sigmoid_gate, add. */
+#pragma once
+#include "kernels/abi/dtype.h"
+#include "kernels/abi/marshal.h"
+
+/* Rows of `width` elements, `stride` apart, do not overlap. */
+static inline bool weir_rows_are_apart(int64_t n, int64_t stride, int64_t width)
+{
+    return n <= 1 || stride >= width;
+}
+
+/* dst[t,:] = table[ids[t],:] as f32, exact.
+ * shapes : dst [T, dim]; ids [T], 0 <= id < n_vocab; table is file bytes: n_vocab rows of dim
+ *          elements of `dtype`, unaligned */
+typedef struct weir_embed_args {
+    float         *dst;
+    const void    *table;
+    const int32_t *ids;
+    int64_t        n_rows, dim, n_vocab;
+    weir_dtype     dtype;
+} weir_embed_args;
+
+static inline bool weir_embed_is_valid(const weir_embed_args *args)
+{
+    return args->n_rows >= 0 && args->dim % weir_dtype_of(args->dtype).block_elements == 0;
+}
+/* The table stays in the model's file: the host reads it. */
+static inline void weir_embed_marshal(weir_marshaller *m, weir_embed_args *args)
+{
+    (void)args;
+    weir_marshal_refuse(m);
+}
+
+/* dst[t,h,:] = src[t,h,:] / sqrt(mean(src[t,h,:]^2) + eps) * weight[:]
+ * shapes : dst, src [n_rows, n_groups, dim] with row and group strides (n_groups 1 for a layer
+ *          norm, heads for a q or k norm); weight [dim]. If `add` is given, src[t,:] += add[t,:]
+ *          first and the sum is stored to src (the residual stream).
+ * alias  : dst == src allowed when add is NULL
+ * errors : EINVAL if dim <= 0 */
+typedef struct weir_rmsnorm_args {
+    float       *dst, *src;
+    const float *weight;
+    const float *add; /* NULL or [n_rows, dim] with add_stride, only with n_groups == 1 */
+    int64_t      n_rows, n_groups, dim;
+    int64_t      dst_stride, dst_group_stride, src_stride, src_group_stride, add_stride;
+    float        eps;
+} weir_rmsnorm_args;
+
+static inline bool weir_rmsnorm_is_valid(const weir_rmsnorm_args *args)
+{
+    return weir_rows_are_apart(args->n_groups, args->dst_group_stride, args->dim) &&
+           weir_rows_are_apart(args->n_groups, args->src_group_stride, args->dim) &&
+           weir_rows_are_apart(args->n_rows, args->dst_stride, args->dim) &&
+           weir_rows_are_apart(args->n_rows, args->src_stride, args->dim) &&
+           (!args->add || (args->n_groups == 1 && args->dst != args->src &&
+                           weir_rows_are_apart(args->n_rows, args->add_stride, args->dim)));
+}
+static inline void weir_rmsnorm_marshal(weir_marshaller *m, weir_rmsnorm_args *args)
+{
+    weir_marshal_require(m, args->dst);
+    weir_marshal_require(m, args->src);
+    weir_marshal_require(m, args->weight);
+    weir_marshal_require(m, args->add);
+}
+
+/* dst[r,:] = weight[:] * src[r,:] / sqrt(mean(src[r,:]^2) + eps) * silu(gate[r,:])
+ * The output norm of Gated DeltaNet.
+ * shapes : all [n_rows, dim], contiguous
+ * alias  : dst == src allowed */
+typedef struct weir_gated_rmsnorm_args {
+    float       *dst;
+    const float *src, *gate, *weight;
+    int64_t      n_rows, dim;
+    float        eps;
+} weir_gated_rmsnorm_args;
+
+static inline bool weir_gated_rmsnorm_is_valid(const weir_gated_rmsnorm_args *args)
+{
+    return args->n_rows >= 0 && args->dst != args->gate;
+}
+static inline void weir_gated_rmsnorm_marshal(weir_marshaller *m, weir_gated_rmsnorm_args *args)
+{
+    weir_marshal_require(m, args->dst);
+    weir_marshal_require(m, args->src);
+    weir_marshal_require(m, args->gate);
+    weir_marshal_require(m, args->weight);
+}
+
+/* Rotates the first rotary_dim elements of x[t,h,:] in place by
+ * angle = (float)positions[t] * frequencies[i], i < rotary_dim / 2; half split pairs
+ * (i, i + rotary_dim/2), pairs (2i, 2i+1). cos and sin are multiplied by `magnitude`.
+ * shapes : x [T, n_heads, *] with strides; positions [T]; frequencies [rotary_dim / 2], scaling
+ *          already applied */
+typedef enum weir_rope_pairing { WEIR_ROPE_HALF_SPLIT, WEIR_ROPE_PAIRS } weir_rope_pairing;
+typedef struct weir_rope_args {
+    float            *x;
+    const int32_t    *positions;
+    const float      *frequencies;
+    int64_t           n_rows, n_heads, rotary_dim, row_stride, head_stride;
+    float             magnitude;
+    weir_rope_pairing pairing;
+} weir_rope_args;
+
+static inline bool weir_rope_is_valid(const weir_rope_args *args)
+{
+    return args->rotary_dim % 2 == 0 &&
+           weir_rows_are_apart(args->n_heads, args->head_stride, args->rotary_dim);
+}
+static inline void weir_rope_marshal(weir_marshaller *m, weir_rope_args *args)
+{
+    const int64_t width = (args->n_heads - 1) * args->head_stride + args->rotary_dim;
+    args->x =
+        weir_marshal_rows(m, args->x, args->n_rows, args->row_stride, width, WEIR_MARSHAL_IN_OUT);
+    args->positions = (const int32_t *)weir_marshal_array(
+        m, args->positions, (size_t)args->n_rows * sizeof *args->positions, WEIR_MARSHAL_IN);
+    args->frequencies = (const float *)weir_marshal_array(
+        m, args->frequencies, (size_t)(args->rotary_dim / 2) * sizeof *args->frequencies,
+        WEIR_MARSHAL_IN);
+}
+
+/* dst[t,i] = silu(gate[t,i]) * up[t,i]
+ * shapes : [T, dim], own row strides
+ * alias  : dst == gate or dst == up allowed */
+typedef struct weir_swiglu_args {
+    float       *dst;
+    const float *gate, *up;
+    int64_t      n_rows, dim, dst_stride, gate_stride, up_stride;
+} weir_swiglu_args;
+
+static inline bool weir_swiglu_is_valid(const weir_swiglu_args *args)
+{
+    return weir_rows_are_apart(args->n_rows, args->dst_stride, args->dim) &&
+           weir_rows_are_apart(args->n_rows, args->gate_stride, args->dim) &&
+           weir_rows_are_apart(args->n_rows, args->up_stride, args->dim);
+}
+static inline void weir_swiglu_marshal(weir_marshaller *m, weir_swiglu_args *args)
+{
+    weir_marshal_require(m, args->dst);
+    weir_marshal_require(m, args->gate);
+    weir_marshal_require(m, args->up);
+}
+
+/* x[t,h,:] *= sigmoid(gate[t,h,:])
+ * shapes : x, gate [T, n_heads, dim] with strides */
+typedef struct weir_sigmoid_gate_args {
+    float       *x;
+    const float *gate;
+    int64_t      n_rows, n_heads, dim, x_stride, x_head_stride, gate_stride, gate_head_stride;
+} weir_sigmoid_gate_args;
+
+static inline bool weir_sigmoid_gate_is_valid(const weir_sigmoid_gate_args *args)
+{
+    return weir_rows_are_apart(args->n_heads, args->x_head_stride, args->dim) &&
+           weir_rows_are_apart(args->n_heads, args->gate_head_stride, args->dim);
+}
+static inline void weir_sigmoid_gate_marshal(weir_marshaller *m, weir_sigmoid_gate_args *args)
+{
+    weir_marshal_require(m, args->x);
+    weir_marshal_require(m, args->gate);
+}
+
+/* dst[t,:] += src[t,:]
+ * shapes : [T, dim] with row strides */
+typedef struct weir_add_args {
+    float       *dst;
+    const float *src;
+    int64_t      n_rows, dim, dst_stride, src_stride;
+} weir_add_args;
+
+static inline bool weir_add_is_valid(const weir_add_args *args)
+{
+    return weir_rows_are_apart(args->n_rows, args->dst_stride, args->dim) &&
+           weir_rows_are_apart(args->n_rows, args->src_stride, args->dim);
+}
+static inline void weir_add_marshal(weir_marshaller *m, weir_add_args *args)
+{
+    weir_marshal_require(m, args->dst);
+    weir_marshal_require(m, args->src);
+}
