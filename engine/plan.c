@@ -167,7 +167,7 @@ weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts,
                         weir_kv_evictor_near_bytes(&seen) +
                         greater(scratch.scratch, eviction.scratch) +
                         greater(scratch.device, eviction.device);
-    plan->staging = staged + lists;
+    plan->prefetch = staged + lists;
     plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
                         weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) =

@@ -84,7 +84,7 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
     if (status == WEIR_OK)
         status = weir_ledger_alloc_device(ledger, (void **)&e->near, WEIR_ACCOUNT_ACTIVATIONS,
                                           near_bytes(spec), error);
-    if (status == WEIR_OK) status = evict_take_room(e, error);
+    if (status == WEIR_OK) status = evict_take_scratch(e, error);
     if (status != WEIR_OK) {
         weir_kv_evictor_close(e);
         return status;
@@ -103,7 +103,7 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
 void weir_kv_evictor_close(weir_kv_evictor *evictor)
 {
     if (evictor == NULL) return;
-    evict_give_room(evictor);
+    evict_give_scratch(evictor);
     weir_ledger_free_device(evictor->ledger, evictor->near, WEIR_ACCOUNT_ACTIVATIONS,
                             near_bytes(&evictor->store->spec));
     weir_ledger_free(evictor->ledger, evictor->memory, WEIR_ACCOUNT_ACTIVATIONS, evictor->bytes);

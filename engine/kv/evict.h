@@ -33,8 +33,9 @@ size_t weir_kv_evictor_bytes(const weir_kv_spec *spec);
 size_t weir_kv_evictor_near_bytes(const weir_kv_spec *spec); /* near the kernels, beside these */
 /* What its calls ask of the stream, which is 0 without a device; an evictor takes what the stream
  * does not hold yet. ENOMEM, EINVAL. */
-WEIR_MUST_CHECK weir_status weir_kv_evictor_room(weir_stream_memory *out, const weir_kv_spec *spec,
-                                                 weir_stream *stream, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_evictor_scratch_size(weir_stream_memory *out,
+                                                         const weir_kv_spec *spec,
+                                                         weir_stream *stream, weir_error *error);
 /* `store` and `stream` are borrowed. EINVAL for a store whose spec says that nothing is evicted. */
 WEIR_MUST_CHECK weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store,
                                                  weir_stream *stream, weir_ledger *ledger,

@@ -73,8 +73,8 @@ static bool is_planned(weir_status status)
     return status == WEIR_OK || status == WEIR_EUNSUPPORTED;
 }
 
-weir_status weir_kv_evictor_room(weir_stream_memory *out, const weir_kv_spec *spec,
-                                 weir_stream *stream, weir_error *error)
+weir_status weir_kv_evictor_scratch_size(weir_stream_memory *out, const weir_kv_spec *spec,
+                                         weir_stream *stream, weir_error *error)
 {
     *out = (weir_stream_memory){ 0 };
     if (!spec->evicts || weir_stream_device(stream) == NULL)
@@ -105,7 +105,7 @@ weir_status evict_take_scratch(weir_kv_evictor *e, weir_error *error)
 {
     const weir_stream_memory held = weir_stream_held(e->stream);
     weir_stream_memory       room;
-    WEIR_TRY(weir_kv_evictor_room(&room, &e->store->spec, e->stream, error));
+    WEIR_TRY(weir_kv_evictor_scratch_size(&room, &e->store->spec, e->stream, error));
     const size_t near = beyond(room.scratch, held.scratch) + beyond(room.device, held.device),
                  host = beyond(room.host, held.host);
     WEIR_TRY(weir_ledger_reserve(e->ledger, weir_ledger_device_tier(e->ledger),
@@ -124,6 +124,6 @@ weir_status evict_take_scratch(weir_kv_evictor *e, weir_error *error)
 void evict_give_scratch(weir_kv_evictor *e)
 {
     weir_ledger_return(e->ledger, weir_ledger_device_tier(e->ledger), WEIR_ACCOUNT_ACTIVATIONS,
-                       e->near_room);
-    weir_ledger_return(e->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, e->host_room);
+                       e->device_scratch_size);
+    weir_ledger_return(e->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, e->host_scratch_size);
 }

@@ -178,17 +178,18 @@ static int64_t on_disk(const weir_lower_tier *s)
 
 void weir_lower_tier_close(weir_lower_tier *lower)
 {
-    if (spill == NULL) return;
-    if (spill->fd >= 0) (void)close(spill->fd);
-    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
-                       (size_t)on_disk(spill) * spill->block_bytes);
-    weir_ledger_free_pinned(spill->ledger, spill->host, WEIR_ACCOUNT_KV, spill->host_bytes);
-    weir_ledger_free_pinned(spill->ledger, spill->way, WEIR_ACCOUNT_KV, spill->way_bytes);
-    if (spill->used != NULL)
-        weir_ledger_free(spill->ledger, spill->used, WEIR_ACCOUNT_PAGE_TABLES, spill->book_bytes);
-    (void)pthread_mutex_destroy(&spill->way_lock);
-    free(spill->folder);
-    free(spill);
+    if (lower == NULL) return;
+    if (lower->fd >= 0) (void)close(lower->fd);
+    weir_ledger_return(lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
+                       (size_t)on_disk(lower) * lower->block_bytes);
+    weir_ledger_free_pinned(lower->ledger, lower->host, WEIR_ACCOUNT_KV, lower->host_bytes);
+    weir_ledger_free_pinned(lower->ledger, lower->way, WEIR_ACCOUNT_KV, lower->way_bytes);
+    if (lower->used != NULL)
+        weir_ledger_free(lower->ledger, lower->used, WEIR_ACCOUNT_PAGE_TABLES,
+                         lower->metadata_bytes);
+    (void)pthread_mutex_destroy(&lower->way_lock);
+    free(lower->folder);
+    free(lower);
 }
 
 static const weir_lower_tier_io system_io = { .write = pwritev, .read = pread };

@@ -167,13 +167,13 @@ void weir_kv_prefetch_close(weir_kv_prefetch *prefetch)
         (void)pthread_mutex_unlock(&prefetch->lock);
         (void)pthread_join(prefetch->thread, NULL);
     }
-    (void)pthread_cond_destroy(&staging->changed);
-    (void)pthread_mutex_destroy(&staging->lock);
-    weir_ledger_free_device(staging->ledger, staging->near, WEIR_ACCOUNT_ACTIVATIONS,
-                            staging->sizes.near_bytes);
-    weir_ledger_free(staging->ledger, staging->memory, WEIR_ACCOUNT_ACTIVATIONS,
-                     staging->sizes.bytes);
-    weir_ledger_free(staging->ledger, staging, WEIR_ACCOUNT_ACTIVATIONS, sizeof *staging);
+    (void)pthread_cond_destroy(&prefetch->changed);
+    (void)pthread_mutex_destroy(&prefetch->lock);
+    weir_ledger_free_device(prefetch->ledger, prefetch->near, WEIR_ACCOUNT_ACTIVATIONS,
+                            prefetch->sizes.near_bytes);
+    weir_ledger_free(prefetch->ledger, prefetch->memory, WEIR_ACCOUNT_ACTIVATIONS,
+                     prefetch->sizes.bytes);
+    weir_ledger_free(prefetch->ledger, prefetch, WEIR_ACCOUNT_ACTIVATIONS, sizeof *prefetch);
 }
 
 /* ---- the order of reading, the same for both threads ----------------------------------------- */

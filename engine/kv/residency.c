@@ -42,7 +42,7 @@ static size_t address_bytes(const weir_kv_spec *spec)
     const size_t others = (size_t)blocks_in(spec, spec->n_pages - spec->n_sink_pages) *
                           weir_kv_block_stride(spec),
                  sinks =
-                     (size_t)blocks_in(spec, spec->n_sink_pages) * weir_kv_sink_block_room(spec);
+                     (size_t)blocks_in(spec, spec->n_sink_pages) * weir_kv_sink_block_stride(spec);
     return weir_device_space_metadata_bytes(others + sinks);
 }
 
@@ -88,10 +88,11 @@ static weir_status open_slots(weir_kv_store *store, weir_error *error)
     weir_device *const device = weir_ledger_device(store->ledger);
     char              *slot;
     size_t             n = 0;
-    for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++)
-        store->slot_bytes += (size_t)kind->most * kind->bytes;
-    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->slot_books, WEIR_ACCOUNT_PAGE_TABLES,
-                               slot_book_bytes(&store->spec), error));
+    for (const kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++)
+        store->slot_bytes += (size_t)size_class->most * size_class->bytes;
+    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->slot_metadata,
+                               WEIR_ACCOUNT_PAGE_TABLES, slot_metadata_bytes(&store->spec), error));
     WEIR_TRY(weir_ledger_alloc_device(store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV,
                                       store->slot_bytes, error));
     slot = store->slots;
@@ -147,10 +148,10 @@ void kv_residency_close(weir_kv_store *store)
     else if (store->memory != NULL)
         weir_device_space_close(weir_ledger_device(store->ledger));
     weir_ledger_free_device(store->ledger, store->slots, WEIR_ACCOUNT_KV, store->slot_bytes);
-    weir_ledger_free(store->ledger, store->slot_books, WEIR_ACCOUNT_PAGE_TABLES,
-                     slot_book_bytes(&store->spec));
-    weir_ledger_free(store->ledger, store->cold_books, WEIR_ACCOUNT_PAGE_TABLES,
-                     own_book_bytes(&store->spec));
+    weir_ledger_free(store->ledger, store->slot_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+                     slot_metadata_bytes(&store->spec));
+    weir_ledger_free(store->ledger, store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+                     own_metadata_bytes(&store->spec));
     weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES,
                        store->address_bytes);
     (void)pthread_mutex_destroy(&store->lock);
@@ -234,9 +235,9 @@ bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page)
 {
     WEIR_ASSERT(size_class->n_resident < size_class->most);
     store->n_resident++;
-    if (kind->free_slots != NULL) {
-        void *const slot = kind->free_slots[kind->most - ++kind->n_resident];
-        weir_device_space_map(weir_ledger_device(store->ledger), page, slot, kind->bytes);
+    if (size_class->free_slots != NULL) {
+        void *const slot = size_class->free_slots[size_class->most - ++size_class->n_resident];
+        weir_device_space_map(weir_ledger_device(store->ledger), page, slot, size_class->bytes);
         return true;
     }
     size_class->n_resident++;
@@ -252,8 +253,9 @@ static void unback(weir_kv_store *store, void *page)
     store->n_resident--;
     if (size_class->free_slots != NULL) {
         weir_device *const device = weir_ledger_device(store->ledger);
-        kind->free_slots[kind->most - kind->n_resident--] = weir_device_resolve(device, page);
-        weir_device_space_map(device, page, NULL, kind->bytes);
+        size_class->free_slots[size_class->most - size_class->n_resident--] =
+            weir_device_resolve(device, page);
+        weir_device_space_map(device, page, NULL, size_class->bytes);
         return;
     }
     size_class->n_resident--;

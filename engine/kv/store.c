@@ -229,7 +229,7 @@ static weir_status open_pool(weir_kv_store *store, weir_error *error)
     else
         WEIR_TRY(weir_ledger_alloc_device(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV,
                                           store->bytes, error));
-    fill_kinds(store);
+    fill_size_classes(store);
     return WEIR_OK;
 }
 

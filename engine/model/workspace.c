@@ -153,9 +153,9 @@ void weir_workspace_close(weir_workspace *workspace)
 {
     if (workspace == NULL) return;
     weir_ledger_return(workspace->ledger, weir_ledger_device_tier(workspace->ledger),
-                       WEIR_ACCOUNT_ACTIVATIONS, workspace->near_room);
+                       WEIR_ACCOUNT_ACTIVATIONS, workspace->device_scratch_size);
     weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS,
-                       workspace->host_room);
+                       workspace->host_scratch_size);
     weir_ledger_free_device(workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS,
                             workspace->near_bytes);
     weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS,
