@@ -107,6 +107,7 @@ weir_keeping_options weir_policies_wish(const weir_service_policy *policy, int64
 struct weir_engine {
     weir_config            config;
     weir_plan              plan;
+    weir_block_list        blocks; /* besides those of the registry */
     weir_arch_set         *archs;
     weir_tensor_directory *directory, *adapter; /* adapter: NULL without model.adapter */
     weir_device           *device; /* NULL: the host */

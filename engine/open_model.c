@@ -100,16 +100,6 @@ static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_e
                            error);
 }
 
-/* CoDA's layers keep books beside their rows that the host reads and writes in every step. */
-static bool needs_host(const weir_engine *engine)
-{
-    weir_coda_layer layer;
-    bool            any = false;
-    for (int64_t i = 0; i < weir_model_shape(engine->model)->n_layers; i++)
-        any = any || weir_model_coda_layer(engine->model, i, &layer);
-    return any;
-}
-
 /* Single ops may have no kernel there: formats of KV, for one. Passes a small step in planning
  * mode. */
 static bool device_runs(const weir_engine *engine, weir_error *why)
@@ -153,7 +143,8 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     const weir_arch  *arch = NULL;
     const char *const more_archs = engine->config.model.arch_dir;
     WEIR_TRY(read_formats(&engine->kv_choice, &engine->config, error));
-    WEIR_TRY(weir_arch_set_open(&engine->archs, more_archs[0] != '\0' ? more_archs : NULL, error));
+    WEIR_TRY(weir_arch_set_open(&engine->archs, more_archs[0] != '\0' ? more_archs : NULL,
+                                engine->blocks, error));
     WEIR_TRY(weir_tensor_directory_open(&engine->directory, engine->config.model.path, error));
     if (engine->config.model.arch[0] != '\0')
         WEIR_TRY(weir_arch_find(&arch, engine->archs, engine->config.model.arch, engine->directory,
@@ -164,9 +155,10 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     WEIR_TRY(bind_model(engine, arch, error));
     WEIR_TRY(check_chunk(engine, error));
     WEIR_TRY(choose_formats(engine, error));
-    weir_error why = { .text = "this model has CoDA layers, which the CPU computes" };
-    if (engine->device != NULL && (needs_host(engine) || !device_runs(engine, &why))) {
-        leave_device(engine, why.text);
+    weir_error        why = { 0 };
+    const char *const host_only = weir_model_host_only(engine->model);
+    if (engine->device != NULL && (host_only != NULL || !device_runs(engine, &why))) {
+        leave_device(engine, host_only != NULL ? host_only : why.text);
         WEIR_TRY(bind_model(engine, arch, error));
     }
     say_why(engine);
@@ -227,6 +219,7 @@ weir_status weir_engine_open_model(weir_engine *engine, const weir_engine_option
                                    weir_error *error)
 {
     engine->config = *options->config;
+    engine->blocks = options->blocks;
     WEIR_TRY(weir_config_check(&engine->config, error));
     WEIR_TRY(weir_device_open(&engine->device, engine->config.kernels.device, engine->device_why,
                               sizeof engine->device_why, error));

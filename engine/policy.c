@@ -7,15 +7,14 @@
 #include "engine/base/memory.h"
 #include "engine/engine_internal.h"
 
-/* Layers that keep rows of the whole text: those with a sliding window drop rows by themselves,
- * those of differential attention are not watched. */
+/* Layers that show who asks for which of their rows. */
 static int64_t list_layers(int32_t *out, const weir_model *model)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
-        const int64_t layer = weir_model_layer_memory(model, i).kv_index;
-        if (layer < 0 || !weir_model_watches(model, i)) continue;
-        if (out != NULL) out[n] = (int32_t)layer;
+        const weir_block_kv *const kv = weir_model_layer_kv(model, i);
+        if (kv == NULL || !kv->watched) continue;
+        if (out != NULL) out[n] = (int32_t)weir_model_layer_memory(model, i).kv_index;
         n++;
     }
     return n;
@@ -24,9 +23,10 @@ static int64_t list_layers(int32_t *out, const weir_model *model)
 /* The pairing of the first of them: no architecture mixes two. */
 static bool is_interleaved(const weir_model *model)
 {
-    for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++)
-        if (weir_model_layer_memory(model, i).kv_index >= 0)
-            return weir_model_layer_options(model, i)->rope == WEIR_ROPE_PAIRS;
+    for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
+        const weir_block_kv *const kv = weir_model_layer_kv(model, i);
+        if (kv != NULL) return kv->rope == WEIR_ROPE_PAIRS;
+    }
     return false;
 }
 

@@ -69,19 +69,6 @@ static const member interval_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                         { "last", FORM_TEXT, NEEDED },
                                         { "others", FORM_TEXT, NEEDED },
                                         { 0 } };
-static const member block_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
-                                     { "rope", FORM_TEXT, DIFFERS },
-                                     { "q_gate", FORM_FLAG, DIFFERS },
-                                     { "qk_norm", FORM_FLAG, DIFFERS },
-                                     { "window", FORM_FLAG, DIFFERS },
-                                     { "tiled_heads", FORM_FLAG, DIFFERS },
-                                     { 0 } };
-static const member differential_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
-                                            { "rope", FORM_TEXT, DIFFERS },
-                                            { "q_gate", FORM_FLAG, DIFFERS },
-                                            { "qk_norm", FORM_FLAG, DIFFERS },
-                                            { 0 } };
-static const member ffn_keys[] = { { "kind", FORM_TEXT, NEEDED }, { 0 } };
 static const member tensor_keys[] = {
     { "gguf", FORM_NAMES, ONCE },        { "hf", FORM_NAMES, ONCE },
     { "adapter", FORM_NAMES, ONCE },     { "gguf_transform", FORM_TEXT, ONCE },
@@ -409,51 +396,161 @@ static weir_status check_layers(const checker *c)
     return WEIR_OK;
 }
 
-/* `memory`: NULL, or anything: the options of the memory count, too. */
-static const char *differential_key_at(const void *memory, size_t index)
+/* A table that names a block for each container, one of them at least. */
+typedef struct block_table {
+    const checker        *checker;
+    weir_block_kind       kind;
+    const weir_toml_node *node;
+    const char           *where; /* "block.attn" */
+    const weir_block     *in[2]; /* by container */
+} block_table;
+
+/* Keys that are no options: what names the block, and the FFN that a mixer goes with. */
+static const member mixer_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
+                                     { "ffn", FORM_TEXT, DIFFERS },
+                                     { 0 } };
+static const member ffn_keys[] = { { "kind", FORM_TEXT, DIFFERS }, { 0 } };
+
+static const member *own_keys(weir_block_kind kind)
 {
-    const size_t n = sizeof differential_keys / sizeof *differential_keys - 1;
-    if (index < n) return differential_keys[index].name;
-    index -= n;
-    for (const weir_coda_option *option = weir_coda_option_table; option->name != NULL; option++) {
-        if ((memory != NULL || !option->is_of_memory) && index-- == 0) return option->name;
+    return kind == WEIR_BLOCK_MIXER ? mixer_keys : ffn_keys;
+}
+
+/* Keys of its own, then the options of its blocks. */
+static const char *block_key_at(const void *names, size_t index)
+{
+    const block_table *const t = names;
+    for (const member *m = own_keys(t->kind); m->name != NULL; m++)
+        if (index-- == 0) return m->name;
+    for (size_t b = 0; b < 2; b++) {
+        const weir_block_option *option = t->in[b] != NULL ? t->in[b]->options : NULL;
+        for (; option != NULL && option->name != NULL; option++)
+            if (index-- == 0) return option->name;
     }
     return NULL;
 }
 
 /* A value, or one for each container. */
-static weir_status check_option(const checker *c, const weir_toml_node *value, const char *where,
-                                const weir_coda_option *option)
+static weir_status check_option(const block_table *t, const weir_toml_node *value,
+                                const weir_block_option *option)
 {
-    weir_coda_options nowhere = weir_coda_options_default();
-    char              at[2 * TEXT_LENGTH];
+    const checker *const c = t->checker;
+    char                 at[2 * TEXT_LENGTH];
     if (weir_toml_type_of(value) == WEIR_TOML_TABLE) {
         const weir_toml_node *const gguf = weir_toml_get(value, "gguf"), *const hf = weir_toml_get(
                                                                              value, "hf");
         if (weir_toml_size(value) != (size_t)(gguf != NULL) + (size_t)(hf != NULL))
             return weir_error_set(c->error, WEIR_ECONFIG,
                                   "%s %s: a value by container is { gguf = .., hf = .. }",
-                                  place(at, value, where), option->name);
-        if (gguf != NULL) WEIR_TRY(check_option(c, gguf, where, option));
-        return hf != NULL ? check_option(c, hf, where, option) : WEIR_OK;
+                                  place(at, value, t->where), option->name);
+        if (gguf != NULL) WEIR_TRY(check_option(t, gguf, option));
+        return hf != NULL ? check_option(t, hf, option) : WEIR_OK;
     }
-    if (weir_coda_option_set(&nowhere, option, value, c->error) == WEIR_OK) return WEIR_OK;
-    return weir_error_prefix(c->error, WEIR_ECONFIG, "%s", place(at, value, where));
+    weir_error why = { 0 };
+    if (weir_block_option_set(NULL, option, value, &why) == WEIR_OK) return WEIR_OK;
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s", place(at, value, t->where), why.text);
 }
 
-static weir_status check_differential(const checker *c, const weir_toml_node *block,
-                                      const char *where, bool has_memory)
+static weir_status check_block_key(const block_table *t, const char *key,
+                                   const weir_toml_node *value)
 {
-    for (size_t i = 0; i < weir_toml_size(block); i++) {
-        const char                   *key;
-        const weir_toml_node *const   value = weir_toml_at(block, i, &key);
-        const weir_coda_option *const option = weir_coda_option_find(key, has_memory);
-        const member                 *m = differential_keys;
-        while (m->name != NULL && strcmp(m->name, key) != 0) m++;
-        if (m->name == NULL && option == NULL)
-            return unknown(c, value, where, "key", key, differential_key_at, has_memory ? c : NULL);
-        WEIR_TRY(option != NULL ? check_option(c, value, where, option)
-                                : check_value(c, value, where, m));
+    for (const member *m = own_keys(t->kind); m->name != NULL; m++)
+        if (strcmp(m->name, key) == 0) return check_value(t->checker, value, t->where, m);
+    for (size_t b = 0; b < 2; b++) {
+        const weir_block_option *const option =
+            t->in[b] != NULL ? weir_block_option_find(t->in[b]->options, key) : NULL;
+        if (option != NULL) return check_option(t, value, option);
+    }
+    return unknown(t->checker, value, t->where, "key", key, block_key_at, t);
+}
+
+static const char *block_name_at(const void *names, size_t index)
+{
+    const block_table *const t = names;
+    const weir_block        *block;
+    for (size_t i = 0; (block = weir_block_at(t->checker->arch->blocks, i)) != NULL; i++)
+        if (block->kind == t->kind && index-- == 0) return block->name;
+    return NULL;
+}
+
+/* The block of one container, which there must be if the table names one. */
+static weir_status find_block(block_table *t, weir_container container, const weir_block **out)
+{
+    const char *const           key = weir_block_key(t->kind);
+    const weir_toml_node *const node = weir_arch_choice(weir_toml_get(t->node, key), container);
+    const char *const           name = node != NULL ? weir_toml_string(node, NULL) : NULL;
+    char                        at[2 * TEXT_LENGTH], text[80];
+    *out = weir_arch_table_block(t->checker->arch, t->kind, t->node, container);
+    if (*out != NULL || name == NULL) return WEIR_OK;
+    return weir_error_set(t->checker->error, WEIR_ECONFIG,
+                          "%s %s '%s' is not known; the nearest is '%s'", place(at, node, t->where),
+                          key, shown(text, name), nearest(name, block_name_at, t));
+}
+
+static weir_status check_block(const checker *c, weir_block_kind kind, const weir_toml_node *node,
+                               const char *where)
+{
+    block_table                 t = { .checker = c, .kind = kind, .node = node, .where = where };
+    const member *const         names_block = own_keys(kind);
+    const weir_toml_node *const named = weir_toml_get(node, names_block->name);
+    char                        at[2 * TEXT_LENGTH];
+    if (weir_toml_type_of(node) != WEIR_TOML_TABLE)
+        return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s",
+                              place(at, node, where), weir_toml_type_name(weir_toml_type_of(node)));
+    if (named != NULL) WEIR_TRY(check_value(c, named, where, names_block));
+    WEIR_TRY(find_block(&t, WEIR_CONTAINER_GGUF, &t.in[0]));
+    WEIR_TRY(find_block(&t, WEIR_CONTAINER_SAFETENSORS, &t.in[1]));
+    if (t.in[0] == NULL && t.in[1] == NULL)
+        return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s", place(at, node, where),
+                              names_block->name);
+    for (size_t i = 0; i < weir_toml_size(node); i++) {
+        const char                 *key;
+        const weir_toml_node *const value = weir_toml_at(node, i, &key);
+        WEIR_TRY(check_block_key(&t, key, value));
+    }
+    return WEIR_OK;
+}
+
+/* [ffn] with its kind is the FFN of all layers. Without, it holds tables [ffn.NAME]. */
+static bool has_one_ffn(const checker *c) { return get(c, "ffn", "kind") != NULL; }
+
+static weir_status check_ffns(const checker *c)
+{
+    const weir_toml_node *const all = weir_toml_get(c->arch->root, "ffn");
+    char                        at[2 * TEXT_LENGTH];
+    if (has_one_ffn(c)) return check_block(c, WEIR_BLOCK_FFN, all, "ffn");
+    for (size_t i = 0; i < weir_toml_size(all); i++) {
+        const char                 *name;
+        const weir_toml_node *const node = weir_toml_at(all, i, &name);
+        char                        where[120], text[80];
+        if (weir_toml_type_of(node) != WEIR_TOML_TABLE)
+            return unknown(c, node, "ffn", "key", name, member_at, ffn_keys);
+        (void)snprintf(where, sizeof where, "ffn.%s", shown(text, name));
+        WEIR_TRY(check_block(c, WEIR_BLOCK_FFN, node, where));
+    }
+    if (weir_toml_size(all) > 0) return WEIR_OK;
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s has no kind", place(at, all, "ffn"));
+}
+
+/* A block names an FFN of [ffn.NAME] if and only if there are such. */
+static weir_status check_choice(const checker *c, const weir_toml_node *block, const char *where)
+{
+    static const weir_container containers[] = { WEIR_CONTAINER_GGUF, WEIR_CONTAINER_SAFETENSORS };
+    const weir_toml_node *const all = weir_toml_get(c->arch->root, "ffn"), *const choice =
+                                                                               weir_toml_get(block,
+                                                                                             "ffn");
+    char at[2 * TEXT_LENGTH];
+    if (has_one_ffn(c) != (choice == NULL))
+        return weir_error_set(c->error, WEIR_ECONFIG,
+                              choice == NULL ? "%s has no ffn: name one of the tables [ffn.NAME]"
+                                             : "%s ffn: [ffn] has a kind, which is that of all "
+                                               "layers; write [ffn.NAME] to choose one per block",
+                              place(at, choice != NULL ? choice : block, where));
+    for (size_t i = 0; choice != NULL && i < 2; i++) {
+        const weir_toml_node *const node = weir_arch_choice(choice, containers[i]);
+        const char *const           name = node != NULL ? weir_toml_string(node, NULL) : NULL;
+        if (name != NULL && weir_toml_get(all, name) == NULL)
+            return unknown(c, node, where, "ffn", name, key_at, all);
     }
     return WEIR_OK;
 }
@@ -461,19 +558,14 @@ static weir_status check_differential(const checker *c, const weir_toml_node *bl
 static weir_status check_blocks(const checker *c)
 {
     const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
+    WEIR_TRY(check_ffns(c));
     for (size_t i = 0; i < weir_toml_size(blocks); i++) {
         const char                 *name;
         const weir_toml_node *const block = weir_toml_at(blocks, i, &name);
         char                        where[120], text[80];
         (void)snprintf(where, sizeof where, "block.%s", shown(text, name));
-        const weir_block *const        in_gguf = weir_arch_differential(block, WEIR_CONTAINER_GGUF),
-                                *const in_hf =
-                                    weir_arch_differential(block, WEIR_CONTAINER_SAFETENSORS);
-        if (in_gguf != NULL || in_hf != NULL)
-            WEIR_TRY(check_differential(c, block, where,
-                                        in_gguf == &weir_block_coda || in_hf == &weir_block_coda));
-        else
-            WEIR_TRY(check_members(c, block, where, block_keys));
+        WEIR_TRY(check_block(c, WEIR_BLOCK_MIXER, block, where));
+        WEIR_TRY(check_choice(c, block, where));
     }
     return WEIR_OK;
 }
@@ -486,11 +578,11 @@ static const char *const model_slots[] = {
 
 static const char *slot_at(const void *names, size_t index)
 {
-    const weir_block *block;
-    (void)names;
+    const weir_arch *const arch = names;
+    const weir_block      *block;
     if (index < sizeof model_slots / sizeof *model_slots) return model_slots[index];
     index -= sizeof model_slots / sizeof *model_slots;
-    for (size_t b = 0; (block = weir_block_at(b)) != NULL; b++) {
+    for (size_t b = 0; (block = weir_block_at(arch->blocks, b)) != NULL; b++) {
         for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
             if (index-- == 0) return slot->name;
         }
@@ -513,8 +605,8 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
     if (other == NULL) return WEIR_OK;
     const weir_toml_node *const instead = get(c, "tensor", other);
     const char                 *wrong = NULL;
-    if (!is_listed(other, slot_at, NULL))
-        return unknown(c, node, "tensor", "slot after or", other, slot_at, NULL);
+    if (!is_listed(other, slot_at, c->arch))
+        return unknown(c, node, "tensor", "slot after or", other, slot_at, c->arch);
     if (strcmp(other, slot) == 0)
         wrong = "is the slot itself";
     else if (instead == NULL)
@@ -535,8 +627,8 @@ static weir_status check_tensors(const checker *c)
         const char                 *slot;
         const weir_toml_node *const entry = weir_toml_at(table, i, &slot);
         char                        where[120];
-        if (!is_listed(slot, slot_at, NULL))
-            return unknown(c, entry, "tensor", "slot", slot, slot_at, NULL);
+        if (!is_listed(slot, slot_at, c->arch))
+            return unknown(c, entry, "tensor", "slot", slot, slot_at, c->arch);
         (void)snprintf(where, sizeof where, "tensor] [\"%s\"", slot);
         if (fits(entry, FORM_NAMES)) continue; /* the same names in both containers */
         WEIR_TRY(check_members(c, entry, where, tensor_keys));
@@ -583,7 +675,6 @@ weir_status weir_arch_check(const weir_arch *arch, weir_error *error)
     WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "rope"), "rope", rope_keys));
     WEIR_TRY(check_blocks(&c));
     WEIR_TRY(check_layers(&c));
-    WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "ffn"), "ffn", ffn_keys));
     WEIR_TRY(check_tensors(&c));
     return check_refuse(&c);
 }

@@ -62,7 +62,7 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
                                     .kv = w->kv,
                                     .kv_owner = w->kv_owner,
                                     .rounds = w->rounds,
-                                    .n_rounds = weir_fill_rounds(w, model, batch, l),
+                                    .n_rounds = weir_fill_rounds(w, batch, l),
                                     .is_prompt = w->is_prompt,
                                     .rope = model->near_rope,
                                     .n_rows = n,
@@ -81,9 +81,9 @@ weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const we
                                     .shown_queries = w->shown_queries,
                                     .mass = w->mass };
         WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
-        WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
+        WEIR_TRY(l->mixer.block->forward(&model->shape, l->mixer.options, l->mixer_weights, &step));
         WEIR_TRY(add_and_norm(model, w, w->mixed, l->ffn_norm, n));
-        WEIR_TRY(l->ffn->forward(&model->shape, &l->options, l->ffn_weights, &step));
+        WEIR_TRY(l->ffn.block->forward(&model->shape, l->ffn.options, l->ffn_weights, &step));
         pending = w->mixed;
         if (batch->observe != NULL) {
             WEIR_TRY(weir_add(model->stream, &(weir_add_args){ .dst = w->x,

@@ -8,7 +8,7 @@
 #include "engine/model/model_internal.h"
 #include "engine/model/rope.h"
 
-enum { LAYER_MATRICES = 16, LAYER_VECTORS = 16, ALIGNMENT = 64 };
+enum { ALIGNMENT = 64 };
 
 /* An arch file that forgets a shape would leave it zero. */
 static weir_status require_shapes(const weir_model *model, const char *const *names,
@@ -25,15 +25,16 @@ static weir_status require_shapes(const weir_model *model, const char *const *na
 
 /* What a block makes of its options, and how its prompts are cut: all layers that care must agree
  * on a grid. */
-static weir_status check_block(weir_model *model, layer *l, const char *name, weir_error *error)
+static weir_status check_mixer(weir_model *model, const weir_block_use *mixer, const char *name,
+                               weir_error *error)
 {
-    const char *const why =
-        l->mixer->reject != NULL ? l->mixer->reject(&model->shape, &l->options) : NULL;
+    const weir_block *const block = mixer->block;
+    const char *const       why =
+        block->reject != NULL ? block->reject(&model->shape, mixer->options) : NULL;
     if (why != NULL)
         return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: %s", model->arch->file, name,
-                              l->mixer->name, why);
-    const int32_t rows =
-        l->mixer->block_rows != NULL ? (int32_t)l->mixer->block_rows(&l->options) : 1;
+                              block->name, why);
+    const int32_t rows = block->block_rows != NULL ? (int32_t)block->block_rows(mixer->options) : 1;
     const int32_t more = rows > model->block_rows ? rows : model->block_rows,
                   less = rows + model->block_rows - more;
     if (more % less != 0)
@@ -45,54 +46,93 @@ static weir_status check_block(weir_model *model, layer *l, const char *name, we
     return WEIR_OK;
 }
 
+/* So many elements of a sequence's recurrent memory, behind those that are placed. */
+static int64_t place_state(weir_model *model, int64_t n)
+{
+    const int64_t at = model->recurrent_elements;
+    model->recurrent_elements = (at + n + 15) / 16 * 16;
+    return at;
+}
+
+static void place_memory(weir_model *model, layer *l)
+{
+    const weir_block *const     block = l->mixer.block;
+    const weir_state_ops *const state = block->state;
+    l->kv_index = -1;
+    if (block->kv != NULL) {
+        l->kv = block->kv(&model->shape, l->mixer.options);
+        l->kv_index = model->kv_layers++;
+        l->first_head = model->kv_heads;
+        model->kv_heads += l->kv.geometry.n_heads;
+    }
+    if (state != NULL && state->history_elements != NULL)
+        l->history_elements = state->history_elements(&model->shape, l->mixer.options);
+    if (state != NULL && state->elements != NULL)
+        l->state_elements = state->elements(&model->shape, l->mixer.options);
+    l->history_offset = place_state(model, l->history_elements);
+    l->state_offset = place_state(model, l->state_elements);
+}
+
+static weir_status use_block(weir_model *model, const weir_block_use *use, void **weights,
+                             weir_error *error)
+{
+    WEIR_TRY(require_shapes(model, use->block->shapes, use->block->name, error));
+    if (use->block->more_shapes != NULL)
+        WEIR_TRY(require_shapes(model, use->block->more_shapes(use->options),
+                                "an option of the block", error));
+    if (use->block->complete != NULL) use->block->complete(use->options, model->state_format);
+    *weights = calloc(1, use->block->weights_bytes + 1);
+    return *weights != NULL ? WEIR_OK
+                            : weir_error_set(error, WEIR_ENOMEM, "no memory for the tensors of %s",
+                                             use->block->name);
+}
+
+static void count_slots(weir_model *model, const weir_block *block)
+{
+    for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
+        model->max_matrices += slot->kind == WEIR_SLOT_MATRIX;
+        model->max_vectors += slot->kind == WEIR_SLOT_VECTOR;
+    }
+}
+
+static weir_status plan_layer(weir_model *model, layer *l, const char *name, weir_error *error)
+{
+    const weir_container container = weir_tensor_directory_container(model->directory);
+    WEIR_TRY(weir_arch_block(model->arch, name, container, &l->mixer, &l->ffn, error));
+    WEIR_TRY(use_block(model, &l->mixer, &l->mixer_weights, error));
+    WEIR_TRY(use_block(model, &l->ffn, &l->ffn_weights, error));
+    WEIR_TRY(check_mixer(model, &l->mixer, name, error));
+    place_memory(model, l);
+    count_slots(model, l->mixer.block);
+    count_slots(model, l->ffn.block);
+    model->max_vectors += 2; /* its norms */
+    return WEIR_OK;
+}
+
 /* Layer list with blocks, options and the place of each layer in the sequence's memory. */
 static weir_status plan_layers(weir_model *model, weir_error *error)
 {
-    const weir_shape *const shape = &model->shape;
-    const weir_container    container = weir_tensor_directory_container(model->directory);
-    const char *const       kind =
-        weir_toml_string(weir_toml_get(weir_toml_get(model->arch->root, "ffn"), "kind"), NULL);
-    const weir_block *const ffn = kind != NULL ? weir_block_find(kind) : NULL;
-    if (ffn == NULL || weir_block_is_mixer(ffn))
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: [ffn] kind '%s' is not a feed-forward block", model->arch->file,
-                              kind != NULL ? kind : "");
-    WEIR_TRY(require_shapes(model, ffn->shapes, ffn->name, error));
-
-    const char **const names = calloc((size_t)shape->n_layers, sizeof *names);
+    const int64_t n = model->shape.n_layers;
+    const char  **names = calloc((size_t)n, sizeof *names);
     if (names == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers",
-                              (long long)shape->n_layers);
-    weir_status status =
-        weir_arch_layers(model->arch, model->directory, shape->n_layers, names, error);
-    for (int64_t i = 0; status == WEIR_OK && i < shape->n_layers; i++) {
-        layer *const l = &model->layers[i];
-        l->ffn = ffn;
-        status = weir_arch_block(model->arch, names[i], container, &l->mixer, &l->options, error);
-        static const char *const window[] = { "window", NULL };
-        if (status == WEIR_OK)
-            status = require_shapes(model, l->mixer->shapes, l->mixer->name, error);
-        if (status == WEIR_OK && l->options.window)
-            status = require_shapes(model, window, "window = true", error);
-        l->options.state_format = model->state_format;
-        if (status == WEIR_OK) status = check_block(model, l, names[i], error);
-        if (status != WEIR_OK) break;
-        l->kv_index = l->mixer->has_kv ? model->kv_layers++ : -1;
-        l->history_offset = model->recurrent_elements;
-        if (l->mixer->history_elements != NULL)
-            model->recurrent_elements += l->mixer->history_elements(shape);
-        model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
-        l->state_offset = model->recurrent_elements;
-        if (l->mixer->state_elements != NULL)
-            model->recurrent_elements += l->mixer->state_elements(shape, &l->options);
-        model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
-        l->mixer_weights = calloc(1, l->mixer->weights_bytes);
-        l->ffn_weights = calloc(1, l->ffn->weights_bytes);
-        if (l->mixer_weights == NULL || l->ffn_weights == NULL)
-            status = weir_error_set(error, WEIR_ENOMEM, "no memory for layer %lld", (long long)i);
-    }
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
+    weir_status status = weir_arch_layers(model->arch, model->directory, n, names, error);
+    for (int64_t i = 0; status == WEIR_OK && i < n; i++)
+        status = plan_layer(model, &model->layers[i], names[i], error);
     free(names);
     return status;
+}
+
+/* The output matrix; its norm and RoPE's factors. */
+static weir_status open_slots(weir_model *model, weir_error *error)
+{
+    model->max_matrices += 1;
+    model->max_vectors += 2;
+    model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
+    model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
+    if (model->matrices != NULL && model->vectors != NULL) return WEIR_OK;
+    return weir_error_set(error, WEIR_ENOMEM, "no memory to bind %zu tensors",
+                          model->max_matrices + model->max_vectors);
 }
 
 static weir_status sum_sizes(weir_model *model, weir_error *error)
@@ -155,18 +195,14 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
                  n_tensors = weir_tensor_directory_count(directory),
                  n_more =
                      settings->adapter != NULL ? weir_tensor_directory_count(settings->adapter) : 0;
-    model->max_matrices = n_layers * LAYER_MATRICES + 1;
-    model->max_vectors = n_layers * LAYER_VECTORS + 2;
     model->layers = calloc(n_layers, sizeof *model->layers);
-    model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
-    model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
     model->used = calloc(n_tensors + n_more + 1, sizeof *model->used);
-    if (model->layers == NULL || model->matrices == NULL || model->vectors == NULL ||
-        model->used == NULL) {
+    if (model->layers == NULL || model->used == NULL) {
         status = weir_error_set(error, WEIR_ENOMEM, "no memory to bind %zu layers", n_layers);
         goto done;
     }
     status = plan_layers(model, error);
+    if (status == WEIR_OK) status = open_slots(model, error);
     if (status == WEIR_OK) status = weir_bind_tensors(model, error);
     if (status == WEIR_OK) status = resolve_rope(model, error);
     if (status == WEIR_OK) status = sum_sizes(model, error);
@@ -318,6 +354,8 @@ void weir_model_close(weir_model *model)
     for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
         free(model->layers[i].mixer_weights);
         free(model->layers[i].ffn_weights);
+        weir_block_use_close(&model->layers[i].mixer);
+        weir_block_use_close(&model->layers[i].ffn);
     }
     free(model->layers);
     free(model->matrices);
@@ -346,12 +384,15 @@ size_t  weir_model_recurrent_bytes(const weir_model *model)
 
 weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index)
 {
-    const layer *const l = &model->layers[index];
-    return (weir_layer_memory){ .history_offset = l->history_offset,
-                                .state_offset = l->state_offset,
-                                .kv_index = l->kv_index,
-                                .has_history = l->mixer->history_elements != NULL,
-                                .has_state = l->mixer->state_elements != NULL };
+    const layer *const          l = &model->layers[index];
+    const weir_state_ops *const state = l->mixer.block->state;
+    return (weir_layer_memory){
+        .history_offset = l->history_offset,
+        .state_offset = l->state_offset,
+        .kv_index = l->kv_index,
+        .has_history = state != NULL && state->history_elements != NULL,
+        .has_state = state != NULL && state->elements != NULL,
+    };
 }
 
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
@@ -367,10 +408,11 @@ bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats,
     const weir_shape *const shape = &model->shape;
     bool                    is_shown = true;
     for (int64_t i = 0; i < shape->n_layers && is_shown; i++) {
-        if (!weir_model_watches(model, i)) continue;
-        const weir_attention_mass_args args = { .n_heads = shape->n_heads,
-                                                .n_kv_heads = shape->n_kv_heads,
-                                                .key_dim = shape->head_dim,
+        const weir_block_kv *const kv = weir_model_layer_kv(model, i);
+        if (kv == NULL || !kv->watched) continue;
+        const weir_attention_mass_args args = { .n_heads = kv->n_queries,
+                                                .n_kv_heads = kv->geometry.n_heads,
+                                                .key_dim = kv->geometry.key_dim,
                                                 .k_format = formats[model->layers[i].kv_index].k,
                                                 .sinks = sinks };
         is_shown =
@@ -379,24 +421,41 @@ bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats,
     return is_shown;
 }
 
-bool weir_model_watches(const weir_model *model, int64_t index)
+const weir_block_kv *weir_model_layer_kv(const weir_model *model, int64_t index)
 {
-    const layer *const l = &model->layers[index];
-    return l->mixer == &weir_block_attention && !(l->options.window && model->shape.window > 0);
+    return model->layers[index].kv_index >= 0 ? &model->layers[index].kv : NULL;
 }
 
 const weir_block *weir_model_layer_mixer(const weir_model *model, int64_t index)
 {
-    return model->layers[index].mixer;
+    return model->layers[index].mixer.block;
 }
+
+const void *weir_model_layer_options(const weir_model *model, int64_t index)
+{
+    return model->layers[index].mixer.options;
+}
+
+const char *weir_model_host_only(const weir_model *model)
+{
+    const char *why = NULL;
+    for (int64_t i = 0; why == NULL && i < model->shape.n_layers; i++) {
+        const layer *const l = &model->layers[i];
+        why =
+            l->mixer.block->host_only != NULL ? l->mixer.block->host_only : l->ffn.block->host_only;
+    }
+    return why;
+}
+
 int32_t weir_model_block_rows(const weir_model *model) { return model->block_rows; }
 
 bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens)
 {
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const layer *const l = &model->layers[i];
-        if (l->mixer->is_state != NULL &&
-            !l->mixer->is_state(&model->shape, &l->options, recurrent + l->state_offset, n_tokens))
+        const layer *const          l = &model->layers[i];
+        const weir_state_ops *const state = l->mixer.block->state;
+        if (state != NULL && state->check != NULL &&
+            !state->check(&model->shape, l->mixer.options, recurrent + l->state_offset, n_tokens))
             return false;
     }
     return true;
@@ -406,26 +465,14 @@ weir_banks weir_model_banks(const weir_model *model, const float *recurrent)
 {
     weir_banks sum = { 0 };
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const layer *const l = &model->layers[i];
-        if (l->mixer->count == NULL) continue;
+        const layer *const          l = &model->layers[i];
+        const weir_state_ops *const state = l->mixer.block->state;
+        if (state == NULL || state->count == NULL) continue;
         sum.n_layers++;
-        l->mixer->count(&model->shape, &l->options,
-                        recurrent != NULL ? recurrent + l->state_offset : NULL, &sum);
+        state->count(&model->shape, l->mixer.options,
+                     recurrent != NULL ? recurrent + l->state_offset : NULL, &sum);
     }
     return sum;
-}
-
-const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index)
-{
-    return &model->layers[index].options;
-}
-
-bool weir_model_coda_layer(const weir_model *model, int64_t index, weir_coda_layer *out)
-{
-    const layer *const l = &model->layers[index];
-    if (l->mixer->coda_layer == NULL) return false;
-    *out = l->mixer->coda_layer(&model->shape, &l->options);
-    return true;
 }
 
 size_t weir_model_decode_bytes(const weir_model *model)

@@ -20,12 +20,14 @@ typedef struct bound_vector {
 } bound_vector;
 
 typedef struct layer {
-    const weir_block  *mixer, *ffn;
-    weir_block_options options;
-    void              *mixer_weights, *ffn_weights;
-    const float       *mixer_norm, *ffn_norm;
-    int64_t            kv_index; /* among the layers with KV; -1: none           */
-    int64_t history_offset, state_offset; /* f32 elements in the sequence's recurrent memory */
+    weir_block_use mixer, ffn;
+    void          *mixer_weights, *ffn_weights;
+    const float   *mixer_norm, *ffn_norm;
+    weir_block_kv  kv; /* with kv_index >= 0 */
+    int64_t        kv_index; /* among the layers with KV; -1: none           */
+    int64_t        first_head; /* of its KV heads, among those of all layers */
+    /* f32 elements in the sequence's recurrent memory. */
+    int64_t history_offset, state_offset, history_elements, state_elements;
 } layer;
 
 struct weir_model {
@@ -52,7 +54,7 @@ struct weir_model {
     void        *weight_memory, *vector_memory,
         *near_frequencies; /* owned, near the kernels; near_frequencies: with a device only */
     size_t  weight_bytes, vector_bytes;
-    int64_t kv_layers, recurrent_elements, n_parameters;
+    int64_t kv_layers, kv_heads, recurrent_elements, n_parameters;
     int32_t block_rows;
 };
 

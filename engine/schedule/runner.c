@@ -83,9 +83,10 @@ static weir_status open_staging(weir_runner *runner, const weir_kv_spec *spec, w
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the windows of %lld layers",
                               (long long)spec->n_layers);
     for (int64_t i = 0; i < shape->n_layers; i++) {
-        const int64_t layer = weir_model_layer_memory(runner->model, i).kv_index;
-        if (layer >= 0 && weir_model_layer_options(runner->model, i)->window)
-            windows[layer] = (int32_t)shape->window;
+        const weir_block_kv *const kv = weir_model_layer_kv(runner->model, i);
+        if (kv != NULL)
+            windows[weir_model_layer_memory(runner->model, i).kv_index] =
+                (int32_t)kv->geometry.window;
     }
     const weir_kv_staging_limits limits = { .segments = runner->limits.works, .windows = windows };
     const weir_status            status =

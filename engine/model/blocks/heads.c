@@ -1,7 +1,9 @@
 #include "engine/model/blocks/heads.h"
 
+static const weir_heads_options *own(const void *options) { return options; }
+
 #define EXTENT(name, expression)                                                                   \
-    int64_t name(const weir_shape *shape, const weir_block_options *options)                       \
+    int64_t name(const weir_shape *shape, const void *options)                                     \
     {                                                                                              \
         (void)shape, (void)options;                                                                \
         return expression;                                                                         \
@@ -9,12 +11,24 @@
 EXTENT(weir_heads_model, shape->d_model)
 EXTENT(weir_heads_one, 1)
 EXTENT(weir_heads_dim, shape->head_dim)
-EXTENT(weir_heads_q_width, shape->n_heads * shape->head_dim * (options->q_gate ? 2 : 1))
+EXTENT(weir_heads_q_width, shape->n_heads * shape->head_dim * (own(options)->q_gate ? 2 : 1))
 EXTENT(weir_heads_kv_width, shape->n_kv_heads * shape->head_dim)
 EXTENT(weir_heads_width, shape->n_heads * shape->head_dim)
 #undef EXTENT
 
-bool weir_heads_with_norm(const weir_block_options *options) { return options->qk_norm; }
+const char *const weir_heads_shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
+                                          "rotary_dim", "rope_theta", NULL };
+
+weir_block_kv weir_heads_kv(const weir_shape *shape, const void *options)
+{
+    return (weir_block_kv){ .geometry = { .n_heads = shape->n_kv_heads,
+                                          .key_dim = shape->head_dim,
+                                          .value_dim = shape->head_dim },
+                            .rope = (weir_rope_pairing)own(options)->rope,
+                            .n_queries = shape->n_heads };
+}
+
+bool weir_heads_with_norm(const void *options) { return own(options)->qk_norm; }
 
 /* Heads of `stride` elements in rows of `n_heads * stride`, in place. */
 static weir_status normalise(const weir_shape *shape, const weir_step *step, float *x,
@@ -34,9 +48,8 @@ static weir_status normalise(const weir_shape *shape, const weir_step *step, flo
                                                             .eps = (float)shape->norm_eps });
 }
 
-weir_status weir_heads_project(const weir_shape *shape, const weir_block_options *options,
-                               const weir_heads *w, const weir_step *step, float *q, float *k,
-                               float *v)
+weir_status weir_heads_project(const weir_shape *shape, const void *options, const weir_heads *w,
+                               const weir_step *step, float *q, float *k, float *v)
 {
     const int64_t d = shape->d_model, q_row = weir_heads_q_width(shape, options),
                   kv_row = weir_heads_kv_width(shape, options);
@@ -56,26 +69,27 @@ weir_status weir_heads_project(const weir_shape *shape, const weir_block_options
     return normalise(shape, step, k, w->k_norm, shape->n_kv_heads, shape->head_dim);
 }
 
-weir_status weir_heads_turn(const weir_shape *shape, const weir_block_options *options,
-                            const weir_step *step, float *x, int64_t n_heads, int64_t stride)
+weir_status weir_heads_turn(const weir_shape *shape, const void *options, const weir_step *step,
+                            float *x, int64_t n_heads, int64_t stride)
 {
-    return weir_rope(step->stream, &(weir_rope_args){ .x = x,
-                                                      .positions = step->positions,
-                                                      .frequencies = step->rope.frequencies,
-                                                      .magnitude = step->rope.magnitude,
-                                                      .n_rows = step->n_rows,
-                                                      .n_heads = n_heads,
-                                                      .rotary_dim = shape->rotary_dim,
-                                                      .row_stride = n_heads * stride,
-                                                      .head_stride = stride,
-                                                      .pairing = options->rope });
+    return weir_rope(step->stream,
+                     &(weir_rope_args){ .x = x,
+                                        .positions = step->positions,
+                                        .frequencies = step->rope.frequencies,
+                                        .magnitude = step->rope.magnitude,
+                                        .n_rows = step->n_rows,
+                                        .n_heads = n_heads,
+                                        .rotary_dim = shape->rotary_dim,
+                                        .row_stride = n_heads * stride,
+                                        .head_stride = stride,
+                                        .pairing = (weir_rope_pairing)own(options)->rope });
 }
 
-weir_status weir_heads_gate(const weir_shape *shape, const weir_block_options *options,
-                            const weir_step *step, float *x, const float *q)
+weir_status weir_heads_gate(const weir_shape *shape, const void *options, const weir_step *step,
+                            float *x, const float *q)
 {
     const int64_t hd = shape->head_dim, width = shape->n_heads * hd;
-    if (!options->q_gate) return WEIR_OK;
+    if (!own(options)->q_gate) return WEIR_OK;
     return weir_sigmoid_gate(step->stream, &(weir_sigmoid_gate_args){ .x = x,
                                                                       .gate = q + hd,
                                                                       .n_rows = step->n_rows,

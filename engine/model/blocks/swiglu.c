@@ -6,47 +6,33 @@ typedef struct weights {
     const weir_weight *gate, *up, *down; /* [F, D] [F, D] [D, F] */
 } weights;
 
-static int64_t model(const weir_shape *shape, const weir_block_options *options)
+static int64_t model(const weir_shape *shape, const void *options)
 {
     (void)options;
     return shape->d_model;
 }
-static int64_t inner(const weir_shape *shape, const weir_block_options *options)
+static int64_t inner(const weir_shape *shape, const void *options)
 {
     (void)options;
     return shape->d_ffn;
 }
 
-static const weir_slot slots[] = {
-    { .name = "ffn.gate",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = inner,
-      .cols = model,
-      .offset = offsetof(weights, gate) },
-    { .name = "ffn.up",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = inner,
-      .cols = model,
-      .offset = offsetof(weights, up) },
-    { .name = "ffn.down",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = model,
-      .cols = inner,
-      .offset = offsetof(weights, down) },
-    { 0 },
-};
+static const weir_slot slots[] = { { WEIR_MATRIX("ffn.gate", weights, gate, inner, model) },
+                                   { WEIR_MATRIX("ffn.up", weights, up, inner, model) },
+                                   { WEIR_MATRIX("ffn.down", weights, down, model, inner) },
+                                   { 0 } };
 
 static const char *const shapes[] = { "d_ffn", NULL };
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options,
-                                int64_t n_rows, int64_t n_segments)
+static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
+                                int64_t n_segments)
 {
     (void)options, (void)n_segments;
     return n_rows * 2 * shape->d_ffn;
 }
 
-static weir_status forward(const weir_shape *shape, const weir_block_options *options,
-                           const void *block_weights, const weir_step *step)
+static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
+                           const weir_step *step)
 {
     (void)options;
     const weights *const w = block_weights;
@@ -83,6 +69,7 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
 
 const weir_block weir_block_swiglu = {
     .name = "swiglu",
+    .kind = WEIR_BLOCK_FFN,
     .slots = slots,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),

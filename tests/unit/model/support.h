@@ -50,13 +50,13 @@ class Engine {
     {
         close();
         const weir_engine_options options = { configure(model, settings), with_service, false,
-                                              nullptr, nullptr };
+                                              nullptr, nullptr, nullptr };
         return weir_engine_open(&engine_, &options, &error_);
     }
     weir_status plan(const std::string &model, const Settings &settings = {})
     {
         const weir_engine_options options = { configure(model, settings), false, false, nullptr,
-                                              nullptr };
+                                              nullptr, nullptr };
         return weir_engine_plan(&plan_, &options, &error_);
     }
     void close()

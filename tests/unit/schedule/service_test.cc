@@ -557,7 +557,7 @@ TEST_F(Service, ABudgetBelowOnePageIsRefusedAtOnce)
     const int64_t page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
     for (const char *const key : { "server.kv_per_request", "server.kv_per_key" }) {
         weir_plan                 plan;
-        const weir_engine_options options = { &config_, true, true, nullptr, nullptr };
+        const weir_engine_options options = { &config_, true, true, nullptr, nullptr, nullptr };
         ASSERT_EQ(
             weir_config_set_key(&config_, key, (std::to_string(page - 1) + "B").c_str(), &error_),
             WEIR_OK);

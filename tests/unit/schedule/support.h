@@ -45,7 +45,7 @@ class Service : public ::testing::Test {
                 << error_.text;
         for (const char *const setting : more)
             ASSERT_EQ(weir_config_set(config, setting, &error_), WEIR_OK) << error_.text;
-        const weir_engine_options options = { config, true, with_server_, nullptr, nullptr };
+        const weir_engine_options options = { config, true, with_server_, nullptr, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
         opened();
     }
