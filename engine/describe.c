@@ -66,9 +66,9 @@ static weir_status describe(weir_model_facts *out, weir_engine *engine,
                                .recurrent_bytes = (int64_t)weir_model_recurrent_bytes(model),
                                .weight_bytes = (int64_t)weir_model_weight_bytes(model),
                                .kv_bytes_per_token =
-                                   (int64_t)weir_kv_block_room(&spec) / WEIR_PAGE_TOKENS,
+                                   (int64_t)weir_kv_block_stride(&spec) / WEIR_PAGE_TOKENS,
                                .kv_bytes_per_sink =
-                                   (int64_t)weir_kv_sink_block_room(&spec) / WEIR_PAGE_TOKENS,
+                                   (int64_t)weir_kv_sink_block_stride(&spec) / WEIR_PAGE_TOKENS,
                                .sink_tokens = (int64_t)spec.sinks.n_pages * WEIR_PAGE_TOKENS,
                                .tied = weir_model_tied(model) };
     weir_kv_choice_print(out->kv_format, &engine->kv_choice);

@@ -33,8 +33,8 @@ void weir_engine_name_model(weir_engine *engine)
 static weir_status count_cold(int64_t *n, const weir_kv_spec *spec, int64_t bytes, const char *key,
                               bool may_be_none, weir_error *error)
 {
-    const int64_t block = (int64_t)weir_kv_block_room(spec), per_block = weir_kv_pages_for(spec, 1),
-                  most = INT32_MAX / 2 / per_block;
+    const int64_t block = (int64_t)weir_kv_block_stride(spec),
+                  per_block = weir_kv_pages_for(spec, 1), most = INT32_MAX / 2 / per_block;
     *n = (bytes / block < most ? bytes / block : most) * per_block;
     if (*n > 0 || bytes == 0 || may_be_none) return WEIR_OK;
     return weir_error_set(error, WEIR_EFULL,
@@ -277,22 +277,23 @@ const weir_service_policy *weir_engine_policy(const weir_engine *engine)
     return weir_policies_are_there(&engine->policies) ? &engine->policies.service : NULL;
 }
 
-weir_status weir_engine_keep(const weir_engine *engine, weir_keeping **out,
-                             const weir_service_policy *policy, int32_t n_texts, int32_t rows,
-                             int32_t n_prompt, int32_t n_new, weir_error *error)
+weir_status weir_engine_policy_run_open(const weir_engine *engine, weir_policy_run **out,
+                                        const weir_service_policy *policy, int32_t n_texts,
+                                        int32_t rows, int32_t n_prompt, int32_t n_new,
+                                        weir_error *error)
 {
     const weir_service_policy *const by = policy != NULL ? policy : &engine->policies.service;
     *out = NULL;
     if (weir_policy_is_full(&by->options)) return WEIR_OK;
-    weir_keeping_options wish = weir_policies_wish(by, rows, n_prompt, n_new);
+    weir_policy_run_options wish = weir_policies_wish(by, rows, n_prompt, n_new);
     wish.n_texts = n_texts;
-    return weir_keeping_open(out, &wish, engine->ledger, error);
+    return weir_policy_run_open(out, &wish, engine->ledger, error);
 }
 
 const weir_plan *weir_engine_plan_of(const weir_engine *engine) { return &engine->plan; }
 weir_service    *weir_engine_service(const weir_engine *engine) { return engine->service; }
 weir_states     *weir_engine_states(const weir_engine *engine) { return engine->states; }
-weir_sessions   *weir_engine_carrier(const weir_engine *engine) { return engine->sessions; }
+weir_sessions   *weir_engine_state_sessions(const weir_engine *engine) { return engine->sessions; }
 weir_sessions   *weir_engine_sessions(const weir_engine *engine)
 {
     return engine->config.sessions.dir[0] != '\0' ? engine->sessions : NULL;

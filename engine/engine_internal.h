@@ -3,7 +3,7 @@
 #include "engine/kv/calibration.h"
 #include "engine/kv/evict.h"
 #include "engine/kv/formats.h"
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/kv/prefix.h"
 #include "engine/kv/sequence.h"
 #include "engine/model/model.h"
@@ -100,8 +100,8 @@ void                        weir_policies_turn(weir_policies    *policies,
                                                const weir_model *model); /* the model's RoPE is known now */
 bool                        weir_policies_are_there(const weir_policies *policies);
 /* For one sequence of so many rows. */
-weir_keeping_options weir_policies_wish(const weir_service_policy *policy, int64_t rows,
-                                        int32_t n_prompt, int32_t n_new);
+weir_policy_run_options weir_policies_wish(const weir_service_policy *policy, int64_t rows,
+                                           int32_t n_prompt, int32_t n_new);
 
 /* ---- the engine itself ----------------------------------------------------------------------- */
 struct weir_engine {
@@ -130,8 +130,8 @@ struct weir_engine {
     weir_service          *service;
     weir_sessions *sessions; /* NULL: neither sessions.dir nor a server's states.dir is given, or
                                 there is no service */
-    weir_states *states; /* NULL: none is served */
-    weir_purse   states_purse; /* states.memory, which the account packs holds */
+    weir_states   *states; /* NULL: none is served */
+    weir_purse     states_purse; /* states.memory, which the account packs holds */
 };
 
 /* engine.c: headers, architecture, tokenizer, policies: all that a plan needs; the part of it that

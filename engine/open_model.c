@@ -113,7 +113,7 @@ static bool device_runs(const weir_engine *engine, weir_error *why)
         .formats = engine->kv_formats,
         .sinks = weir_kv_choice_sinks(&engine->kv_choice, weir_model_kv_layers(engine->model))
     };
-    weir_stream_room room;
+    weir_stream_scratch_size room;
     return weir_workspace_scratch(&room, engine->model, &limits, why) != WEIR_EUNSUPPORTED;
 }
 

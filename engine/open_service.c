@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "engine/engine_internal.h"
-#include "engine/schedule/documents.h"
+#include "engine/schedule/state_service.h"
 
 weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec)
 {
@@ -67,8 +67,8 @@ weir_status weir_engine_open_service(weir_engine *engine, weir_error *error)
                                             .n_snapshots = engine->plan.n_snapshots,
                                             .snapshot_bytes =
                                                 weir_model_recurrent_bytes(engine->model),
-                                            .n_cut = engine->plan.n_cut,
-                                            .cut_bytes = engine->plan.cut_bytes };
+                                            .n_pruned = engine->plan.n_pruned,
+                                            .pruned_bytes = engine->plan.pruned_bytes };
         WEIR_TRY(weir_prefix_open(&engine->prefix, engine->store, engine->ledger, &limits, error));
         parts.prefix = engine->prefix;
     }
@@ -109,7 +109,7 @@ weir_status weir_engine_open_states(weir_engine *engine, weir_error *error)
                                           .disk = engine->config.states.disk };
     const weir_states_kind    kind = { .model = { model[0], model[1] },
                                        .dim = (int32_t)weir_model_shape(engine->model)->d_model,
-                                       .embedding = WEIR_DOCUMENTS_EMBEDDING };
+                                       .embedding = WEIR_STATE_SERVICE_EMBEDDING };
     weir_purse_init(&engine->states_purse, (size_t)engine->config.states.memory);
     weir_status status = weir_states_open(&engine->states, &options, error);
     if (status == WEIR_ENOTFOUND) {

@@ -5,8 +5,8 @@
 
 #include "engine/base/machine_memory.h"
 #include "engine/engine_internal.h"
-#include "engine/kv/cut_texts.h"
-#include "engine/kv/staging.h"
+#include "engine/kv/prefetch.h"
+#include "engine/kv/pruned_cache.h"
 #include "engine/schedule/tiers.h"
 
 enum {
@@ -120,10 +120,10 @@ static weir_status plan_policy(weir_plan *plan, const weir_plan_parts *parts, we
     plan->policy_state = 0;
     if (weir_policy_is_full(&parts->policies->service.options)) return WEIR_OK;
     /* Its prompt may be as long as the window. */
-    const weir_keeping_options wish = weir_policies_wish(&parts->policies->service, rows, rows,
-                                                         (int32_t)parts->config->batch.chunk);
-    weir_keeping_size          size;
-    WEIR_TRY(weir_keeping_measure(&size, &wish, error));
+    const weir_policy_run_options wish = weir_policies_wish(&parts->policies->service, rows, rows,
+                                                            (int32_t)parts->config->batch.chunk);
+    weir_policy_run_size          size;
+    WEIR_TRY(weir_policy_run_measure(&size, &wish, error));
     plan->kv_peak = size.peak;
     plan->policy_state = size.saved_bytes;
     plan->http += size.bytes * (size_t)plan->n_slots;
@@ -150,17 +150,18 @@ weir_status weir_plan_activations(weir_plan *plan, const weir_plan_parts *parts,
 {
     const weir_workspace_limits limits = workspace_limits(plan, parts, chunk);
     weir_kv_spec                seen = *parts->spec;
-    weir_stream_room            scratch = { 0 }, eviction = { 0 };
+    weir_stream_scratch_size    scratch = { 0 }, eviction = { 0 };
     seen.max_rows = plan->window;
     if (with_scratch) WEIR_TRY(weir_workspace_scratch(&scratch, parts->model, &limits, error));
-    if (with_scratch) WEIR_TRY(weir_kv_evictor_room(&eviction, &seen, parts->stream, error));
-    const size_t staged = weir_kv_staging_near_bytes(&seen),
-                 lists = weir_kv_staging_bytes(&seen, plan->n_slots);
+    if (with_scratch)
+        WEIR_TRY(weir_kv_evictor_scratch_size(&eviction, &seen, parts->stream, error));
+    const size_t staged = weir_kv_prefetch_device_bytes(&seen),
+                 lists = weir_kv_prefetch_bytes(&seen, plan->n_slots);
     const size_t near = weir_workspace_near_bytes(parts->model, &limits) + staged +
                         weir_kv_evictor_near_bytes(&seen) +
                         greater(scratch.scratch, eviction.scratch) +
                         greater(scratch.near, eviction.near);
-    plan->staging = staged + lists;
+    plan->prefetch = staged + lists;
     plan->activations = weir_workspace_bytes(parts->model, &limits) + lists +
                         weir_kv_evictor_bytes(&seen) + greater(scratch.host, eviction.host);
     *(plan->has_device ? &plan->near_activations : &plan->activations) =
@@ -211,8 +212,8 @@ static int64_t runs_for(const weir_plan *plan, const weir_plan_parts *parts, int
 
 /* Of the pool, n_cold of whose pages are cold at most and n_sinks of which are sinks, and of the
  * tree of kept texts over it. */
-static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold,
-                         int64_t n_sinks)
+static size_t metadata_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t n_cold,
+                             int64_t n_sinks)
 {
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
     weir_kv_spec  spec = *parts->spec;
@@ -220,7 +221,8 @@ static size_t book_bytes(const weir_plan_parts *parts, int64_t n_pages, int64_t 
     spec.n_disk_pages = n_cold; /* their books are the same on the host */
     spec.n_host_pages = 0;
     spec.n_sink_pages = n_sinks;
-    return (size_t)n_pages * weir_kv_book_bytes() + weir_kv_cold_book_bytes(&spec) +
+    return (size_t)n_pages * weir_kv_page_metadata_bytes() +
+           weir_kv_lower_tier_metadata_bytes(&spec) +
            run_bytes(parts, per_block > 0 ? n_pages / per_block : 0);
 }
 
@@ -231,7 +233,7 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
     enum { FIRST = 64, SHARE = 8, SHARE_OF_WINDOWS = 4 };
     if (parts->spec->n_disk_pages == 0) return 0;
     const int64_t per_block = weir_kv_pages_for(parts->spec, 1);
-    const size_t  books = book_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
+    const size_t books = metadata_bytes(parts, FIRST * per_block, FIRST * per_block, 0) / FIRST + 1;
     const int64_t kept = (int64_t)(room / SHARE / books),
                   windows = least((int64_t)(room / SHARE_OF_WINDOWS / books), full);
     return least(least(kept > windows ? kept : windows, parts->spec->n_disk_pages / per_block),
@@ -240,7 +242,7 @@ static int64_t disk_blocks(const weir_plan_parts *parts, size_t room, int64_t fu
 
 /* Texts that a policy watched: as many as kv.policy.kept of the configured one, at most an eighth
  * of what is left; without one, room for some of those that requests ask for. */
-static void plan_cut(weir_plan *plan, const weir_plan_parts *parts, size_t left)
+static void plan_pruned(weir_plan *plan, const weir_plan_parts *parts, size_t left)
 {
     enum { SHARE = 8, SHARE_OF_REQUESTS = 64 };
     const bool    is_configured = plan->kv_peak > 0;
@@ -249,11 +251,13 @@ static void plan_cut(weir_plan *plan, const weir_plan_parts *parts, size_t left)
     const int32_t n = reuses(parts) && weir_policies_are_there(parts->policies)
                           ? (int32_t)parts->config->kv.policy.kept
                           : 0;
-    const size_t  each = weir_cut_text_bytes(parts->spec, weir_model_recurrent_bytes(parts->model),
-                                             tokens, rows, plan->policy_state);
-    const size_t  most = left / (is_configured ? SHARE : SHARE_OF_REQUESTS);
-    plan->n_cut = n;
-    plan->cut_bytes = each < most / (size_t)(n > 0 ? n : 1) ? each * (size_t)n : n > 0 ? most : 0;
+    const size_t  each = weir_pruned_entry_bytes(
+        parts->spec, weir_model_recurrent_bytes(parts->model), tokens, rows, plan->policy_state);
+    const size_t most = left / (is_configured ? SHARE : SHARE_OF_REQUESTS);
+    plan->n_pruned = n;
+    plan->pruned_bytes = each < most / (size_t)(n > 0 ? n : 1) ? each * (size_t)n
+                         : n > 0                               ? most
+                                                               : 0;
 }
 
 /* States that are kept: as many as memory.snapshots holds, else 16 per sequence and at most a
@@ -265,10 +269,10 @@ static void plan_snapshots(weir_plan *plan, const weir_plan_parts *parts)
     const size_t left = plan->cap > fixed ? plan->cap - fixed : 0,
                  asked = (size_t)parts->config->memory.snapshots;
     if (!reuses(parts)) return;
-    plan_cut(plan, parts, left);
+    plan_pruned(plan, parts, left);
     weir_prefix_limits limits = { .snapshot_bytes = each,
-                                  .n_cut = plan->n_cut,
-                                  .cut_bytes = plan->cut_bytes };
+                                  .n_pruned = plan->n_pruned,
+                                  .pruned_bytes = plan->pruned_bytes };
     if (each > 0) {
         const size_t one = weir_prefix_state_bytes(
             &(weir_prefix_limits){ .n_snapshots = 1, .snapshot_bytes = each });
@@ -291,7 +295,7 @@ static int64_t sink_blocks(const weir_plan *plan, int64_t n_sinks, int64_t other
 static int64_t sink_bytes(const weir_plan_parts *parts, int64_t books)
 {
     enum { KERNEL_BYTES = 8 }; /* books of address space, of 4096 bytes: sinks are larger */
-    const int64_t room = (int64_t)weir_kv_sink_block_room(parts->spec);
+    const int64_t room = (int64_t)weir_kv_sink_block_stride(parts->spec);
     return room + books + (room / 4096 + 1) * KERNEL_BYTES;
 }
 
@@ -307,7 +311,7 @@ static int64_t text_sinks(const weir_plan *plan, int64_t asked, int64_t room)
 static int64_t other_blocks(const weir_plan *plan, const weir_plan_parts *parts, int64_t n_sinks,
                             int64_t room, int64_t books)
 {
-    const int64_t block = (int64_t)weir_kv_block_room(parts->spec) + books,
+    const int64_t block = (int64_t)weir_kv_block_stride(parts->spec) + books,
                   sink = sink_bytes(parts, books);
     const int64_t left = room - sink_blocks(plan, n_sinks, 0) * sink;
     return left * BLOCKS_PER_TEXT / (block * BLOCKS_PER_TEXT + n_sinks * sink);
@@ -322,18 +326,20 @@ static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_
     enum { MORE = 64 };
     const weir_kv_spec *const spec = parts->spec;
     const int64_t per_block = weir_kv_pages_for(spec, WEIR_PAGE_TOKENS); /* pages for 64 tokens */
-    const size_t  block = weir_kv_block_room(spec);
+    const size_t  block = weir_kv_block_stride(spec);
     const int64_t window = (wanted + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
                   asked = least(spec->sinks.n_pages, window);
     const int64_t full = (window - asked) * plan->n_slots,
                   on_host = spec->n_host_pages / (per_block > 0 ? per_block : 1),
                   on_disk = disk_blocks(parts, room, full), cold = on_host + on_disk;
-    const size_t cold_books = book_bytes(parts, cold * per_block, cold * per_block, 0);
-    const size_t books = (book_bytes(parts, (cold + MORE) * per_block, cold * per_block, 0) -
-                          cold_books + MORE - 1) /
+    const size_t lower_tier_metadata = metadata_bytes(parts, cold * per_block, cold * per_block, 0);
+    const size_t books = (metadata_bytes(parts, (cold + MORE) * per_block, cold * per_block, 0) -
+                          lower_tier_metadata + MORE - 1) /
                          MORE;
     const size_t beside =
-        plan->has_device ? 0 : cold_books; /* of the host, whose total is looked at in the end */
+        plan->has_device
+            ? 0
+            : lower_tier_metadata; /* of the host, whose total is looked at in the end */
     const int64_t left = room > beside ? (int64_t)(room - beside) : 0,
                   numbers = INT32_MAX / per_block - cold;
     const int64_t n_sinks =
@@ -352,9 +358,10 @@ static int64_t plan_blocks(weir_plan *plan, const weir_plan_parts *parts, int64_
     plan->kv_sink_pages = sinks * per_block;
     plan->kv_pages = (blocks + sinks + cold) * per_block;
     plan->kv =
-        plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_room(spec);
+        plan->kv_open + (size_t)blocks * block + (size_t)sinks * weir_kv_sink_block_stride(spec);
     plan->kv_rows = (blocks + sinks + cold) * WEIR_PAGE_TOKENS;
-    plan->page_tables += book_bytes(parts, plan->kv_pages, cold * per_block, plan->kv_sink_pages);
+    plan->page_tables +=
+        metadata_bytes(parts, plan->kv_pages, cold * per_block, plan->kv_sink_pages);
     if (n_sinks < asked) return cold > 0 ? 0 : n_sinks * WEIR_PAGE_TOKENS;
     return (n_sinks + blocks + cold) * WEIR_PAGE_TOKENS;
 }
@@ -420,7 +427,7 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
         " hot ones (kv.tiers.hot) and 2 in use, and %" PRId64
         " for a piece of prompt; raise memory.%s, or lower batch.max_sequences, batch.chunk or "
         "kv.tiers.hot",
-        tier, blocks, weir_kv_block_room(parts->spec), (double)plan->kv / 1048576.0,
+        tier, blocks, weir_kv_block_stride(parts->spec), (double)plan->kv / 1048576.0,
         (double)(plan->has_device ? plan->device_cap : plan->cap) / 1048576.0, (int)sequences,
         needed, hot, rows / WEIR_PAGE_TOKENS + 1, tier);
 }
@@ -447,10 +454,10 @@ static void describe_formats(weir_plan *plan, const weir_plan_parts *parts)
                    weir_kv_format_name(choice->rest.v));
     plan->wide_layers = (int32_t)choice->n_wide;
     plan->sink_tokens = parts->spec->sinks.n_pages * WEIR_PAGE_TOKENS;
-    plan->kv_page_bytes = (int64_t)weir_kv_sink_page_room(parts->spec);
-    plan->kv_bytes_per_sink = (int64_t)weir_kv_sink_block_room(parts->spec) / WEIR_PAGE_TOKENS;
+    plan->kv_page_bytes = (int64_t)weir_kv_sink_page_stride(parts->spec);
+    plan->kv_bytes_per_sink = (int64_t)weir_kv_sink_block_stride(parts->spec) / WEIR_PAGE_TOKENS;
     for (int64_t i = 0; i < parts->spec->n_layers; i++) {
-        const int64_t bytes = (int64_t)weir_kv_page_room(parts->spec, i);
+        const int64_t bytes = (int64_t)weir_kv_page_stride(parts->spec, i);
         if (bytes > plan->kv_page_bytes) plan->kv_page_bytes = bytes;
     }
 }
@@ -460,7 +467,7 @@ static weir_status check_budget(int64_t budget, const char *key, const weir_kv_s
                                 weir_error *error)
 {
     const int64_t least_bytes =
-        (int64_t)(weir_kv_text_room(spec, 1) + weir_kv_open_rows_bytes(spec));
+        (int64_t)(weir_kv_blocks_bytes(spec, 1) + weir_kv_open_rows_bytes(spec));
     if (budget == 0 || budget >= least_bytes) return WEIR_OK;
     return weir_error_set(error, WEIR_ECONFIG,
                           "%s = %" PRId64 "B: 64 tokens take %" PRId64
@@ -501,7 +508,7 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
                          .disk_cap = (size_t)config->memory.disk,
                          .disk_is_shared = weir_plan_has_sessions(config, parts->with_service),
                          .kv_bytes_per_token =
-                             (int64_t)weir_kv_block_room(parts->spec) / WEIR_PAGE_TOKENS };
+                             (int64_t)weir_kv_block_stride(parts->spec) / WEIR_PAGE_TOKENS };
     describe_device(plan, parts);
     describe_formats(plan, parts);
     WEIR_TRY(plan_budgets(plan, parts, error));
@@ -516,8 +523,8 @@ weir_status weir_plan_make(weir_plan *plan, const weir_plan_parts *parts, weir_e
         (config->model.context > 0 && plan->window < config->model.context))
         return weir_plan_too_small(plan, error);
     WEIR_TRY(check_tiers(plan, parts, error));
-    size_t books = book_bytes(parts, plan->kv_pages, plan->kv_disk_pages + plan->kv_host_pages,
-                              plan->kv_sink_pages);
+    size_t books = metadata_bytes(parts, plan->kv_pages, plan->kv_disk_pages + plan->kv_host_pages,
+                                  plan->kv_sink_pages);
     plan->n_runs = runs_for(plan, parts, plan->kv_pages, plan->window);
     if (weir_kv_pages_for(parts->spec, 1) == 0) books += run_bytes(parts, plan->n_runs);
     WEIR_TRY(plan_window(plan, parts, true, error));

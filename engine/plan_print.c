@@ -145,9 +145,9 @@ weir_status weir_plan_print(const weir_plan *plan, weir_buffer *out)
             WEIR_TRY(weir_buffer_format(out, "   %" PRId64 " of these pages (kv.tiers.host)",
                                         plan->kv_host_pages));
         if (strcmp(p->name, plan->has_device ? "activations_near" : "activations") == 0 &&
-            plan->staging > 0)
+            plan->prefetch > 0)
             WEIR_TRY(weir_buffer_format(out, "   %.1f MiB of it for pages from %s",
-                                        (double)plan->staging / mib,
+                                        (double)plan->prefetch / mib,
                                         plan->has_device ? "the tier below" : "the disk"));
         WEIR_TRY(weir_buffer_text(out, "\n"));
     }
@@ -211,7 +211,7 @@ weir_status weir_plan_print_json(const weir_plan *plan, weir_buffer *out)
     WEIR_TRY(weir_buffer_format(out,
                                 "}, \"disk\": {\"cap\": %zu, \"kv\": %zu, \"pages\": %" PRId64
                                 ", \"staging\": %zu, \"limited_by_books\": %s",
-                                plan->disk_cap, plan->kv_disk, plan->kv_disk_pages, plan->staging,
+                                plan->disk_cap, plan->kv_disk, plan->kv_disk_pages, plan->prefetch,
                                 plan->disk_is_limited ? "true" : "false"));
     WEIR_TRY(weir_buffer_format(
         out,

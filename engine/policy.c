@@ -104,17 +104,17 @@ void weir_policies_turn(weir_policies *policies, const weir_model *model)
 
 bool weir_policies_are_there(const weir_policies *policies) { return policies->layers != NULL; }
 
-weir_keeping_options weir_policies_wish(const weir_service_policy *policy, int64_t rows,
-                                        int32_t n_prompt, int32_t n_new)
+weir_policy_run_options weir_policies_wish(const weir_service_policy *policy, int64_t rows,
+                                           int32_t n_prompt, int32_t n_new)
 {
-    weir_keeping_options wish = { .policy = &policy->options,
-                                  .budget = policy->budget,
-                                  .shape = policy->shape,
-                                  .layers = policy->layers,
-                                  .calibration = policy->calibration,
-                                  .n_texts = 1,
-                                  .n_new = n_new,
-                                  .n_prompt = n_prompt };
+    weir_policy_run_options wish = { .policy = &policy->options,
+                                     .budget = policy->budget,
+                                     .shape = policy->shape,
+                                     .layers = policy->layers,
+                                     .calibration = policy->calibration,
+                                     .n_texts = 1,
+                                     .n_new = n_new,
+                                     .n_prompt = n_prompt };
     wish.shape.max_rows = rows;
     return wish;
 }

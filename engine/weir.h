@@ -36,8 +36,8 @@ typedef struct weir_plan {
     size_t cap; /* memory.host, or what was found free */
     size_t device_cap, near_activations; /* with a device: memory.device, or what was found free;
                                             beside `activations`, on it */
-    bool has_device; /* weights, recurrent state and kv are on it */
-    char device[16], device_title[64],
+    bool   has_device; /* weights, recurrent state and kv are on it */
+    char   device[16], device_title[64],
         device_why[320]; /* "cpu", "gpu:0"; as its maker calls it; why it is the CPU, "" if it was
                             asked for */
     size_t weights, activations, recurrent, snapshots, kv, page_tables, tokens, sampler, tokenizer,
@@ -46,8 +46,8 @@ typedef struct weir_plan {
         kv_rows; /* of the pool, cold ones too; rows: tokens that fit over all sequences */
     int64_t kv_disk_pages, kv_host_pages; /* of kv_pages, at most so many are on disk, and below a
                                              device on the host */
-    size_t kv_disk, kv_host,
-        staging; /* bytes of them, kv_host with a buffer; of the activations, for reading them */
+    size_t  kv_disk, kv_host,
+        prefetch; /* bytes of them, kv_host with a buffer; of the activations, for reading them */
     size_t disk_cap; /* memory.disk */
     bool disk_is_shared, disk_is_limited; /* half of it is for sessions; memory has no room for the
                                              books of as many pages as it could hold */
@@ -59,8 +59,8 @@ typedef struct weir_plan {
                         them; 0: every row stays */
     int64_t n_runs; /* of 64 tokens, that kept texts are made of, at most: as many as there are
                        pages for, or are set aside where layers have none */
-    int32_t n_cut; /* texts that a policy watched and that are kept, at most */
-    size_t  cut_bytes,
+    int32_t n_pruned; /* texts that a policy watched and that are kept, at most */
+    size_t  pruned_bytes,
         policy_state; /* of `snapshots`, for them; what the configured policy remembers of one */
     size_t  kv_open; /* of `kv`, for rows that wait for their page to be full */
     int32_t window, n_slots, queue_limit, trained_context, n_snapshots;
@@ -112,7 +112,7 @@ weir_sessions   *weir_engine_sessions(
       const weir_engine *engine); /* NULL without service, or when sessions.dir names no folder */
 weir_states *
 weir_engine_states(const weir_engine *engine); /* NULL unless a server has states.dir */
-weir_sessions *weir_engine_carrier(
+weir_sessions *weir_engine_state_sessions(
     const weir_engine *engine); /* of its states: sessions without a folder that is theirs */
 const weir_tokenizer *
 weir_engine_tokenizer(const weir_engine *engine); /* NULL when the checkpoint has none */
@@ -127,7 +127,7 @@ int32_t weir_engine_restore_sessions(weir_engine *engine);
 int32_t weir_engine_save_sessions(weir_engine *engine);
 
 /* For programs that compute themselves; only without the service. */
-struct weir_keeping;
+struct weir_policy_run;
 struct weir_model    *weir_engine_model(const weir_engine *engine);
 struct weir_runner   *weir_engine_runner(const weir_engine *engine);
 struct weir_kv_store *weir_engine_store(const weir_engine *engine);
@@ -137,10 +137,9 @@ struct weir_stream   *weir_engine_stream(const weir_engine *engine);
 const weir_service_policy *weir_engine_policy(const weir_engine *engine);
 /* A policy, NULL: that of [kv.policy], for n_texts sequences of so many rows, n_prompt of them
  * their prompt, in steps of at most n_new; *out NULL: every row stays. */
-WEIR_MUST_CHECK weir_status weir_engine_keep(const weir_engine *engine, struct weir_keeping **out,
-                                             const weir_service_policy *policy, int32_t n_texts,
-                                             int32_t rows, int32_t n_prompt, int32_t n_new,
-                                             weir_error *error);
+WEIR_MUST_CHECK weir_status weir_engine_policy_run_open(
+    const weir_engine *engine, struct weir_policy_run **out, const weir_service_policy *policy,
+    int32_t n_texts, int32_t rows, int32_t n_prompt, int32_t n_new, weir_error *error);
 
 #ifdef __cplusplus
 }

@@ -5,8 +5,9 @@
  *   "gpu:N"    GPU number N through the plugin (gpu_loader.h)
  *   "auto"     gpu:0 where there is one that can be used, else the host
  *   "checked"  the host's own kernels over memory apart: pages that are protected while no kernel
- * runs, so that a stray access of the host ends the process where it is made; freed memory stays
- * unreadable, fresh memory is zero. For tests: it proves the hand-overs without a GPU.
+ *              runs, so that a stray access of the host ends the process where it is made; freed
+ *              memory stays unreadable, fresh memory is zero. For tests: it proves the hand-overs
+ *              without a GPU.
  *
  * Memory of a device and kernels belong to one thread, that of its stream; copies may come from any
  * thread. What fails on the way (a device that is lost) is kept: later calls do nothing, and

@@ -375,22 +375,22 @@ static size_t planned_scratch(const weir_stream *stream)
     return weir_align_size(&bytes, stream->planned, SCRATCH_STEP) ? bytes : SIZE_MAX / 2;
 }
 
-weir_stream_room weir_stream_planned(const weir_stream *stream)
+weir_stream_scratch_size weir_stream_planned(const weir_stream *stream)
 {
     const weir_hand_over_room lists =
         stream->device ? weir_hand_over_planned(stream->hand_over) : (weir_hand_over_room){ 0 };
-    return (weir_stream_room){ .scratch = planned_scratch(stream),
-                               .near = lists.near,
-                               .host = lists.reachable };
+    return (weir_stream_scratch_size){ .scratch = planned_scratch(stream),
+                                       .near = lists.near,
+                                       .host = lists.reachable };
 }
 
-weir_stream_room weir_stream_held(const weir_stream *stream)
+weir_stream_scratch_size weir_stream_held(const weir_stream *stream)
 {
     const weir_hand_over_room lists =
         stream->device ? weir_hand_over_held(stream->hand_over) : (weir_hand_over_room){ 0 };
-    return (weir_stream_room){ .scratch = stream->context.scratch_bytes,
-                               .near = lists.near,
-                               .host = lists.reachable };
+    return (weir_stream_scratch_size){ .scratch = stream->context.scratch_bytes,
+                                       .near = lists.near,
+                                       .host = lists.reachable };
 }
 
 weir_status weir_stream_reserve_planned(weir_stream *stream)

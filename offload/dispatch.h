@@ -45,15 +45,15 @@ size_t                      weir_stream_scratch_bytes(
                              *stream); /* a call that needs more grows it: after warm-up this must not change */
 /* While planning, the typed entries below run nothing and only note what their call would take:
  * scratch, and with a device what is handed over. */
-typedef struct weir_stream_room {
+typedef struct weir_stream_scratch_size {
     size_t scratch; /* bytes where the kernels run */
     size_t near, host; /* with a device: of it and of the host, for what is handed over */
-} weir_stream_room;
+} weir_stream_scratch_size;
 void weir_stream_set_planning(weir_stream *stream, bool planning); /* true: from nothing on */
 bool weir_stream_is_planning(const weir_stream *stream);
-weir_stream_room weir_stream_planned(
+weir_stream_scratch_size weir_stream_planned(
     const weir_stream *stream); /* the most that calls asked for since planning began */
-weir_stream_room weir_stream_held(const weir_stream *stream);
+weir_stream_scratch_size weir_stream_held(const weir_stream *stream);
 WEIR_MUST_CHECK weir_status
 weir_stream_reserve_planned(weir_stream *stream); /* what it does not hold */
 /* `observe` sees every call of the typed entries before it runs (bench --explain); NULL ends it. */

@@ -246,13 +246,13 @@ weir_weight_piece weir_weight_piece_of(const weir_weight *plan, int64_t first, i
 
 weir_status weir_weight_pack_piece(const weir_weight *plan, weir_stream *stream,
                                    const weir_matrix_source *source, weir_weight_piece piece,
-                                   void *staging, weir_error *error)
+                                   void *prefetch, weir_error *error)
 {
     WEIR_ASSERT(plan->layout == WEIR_LAYOUT_CUDA && plan->n_out == source->n_out &&
                 plan->n_in == source->n_in);
     WEIR_TRY(check_source(source, error));
     const weir_status status =
-        pack_cuda(plan, weir_stream_threads(stream), source, piece.first, piece.count, staging);
+        pack_cuda(plan, weir_stream_threads(stream), source, piece.first, piece.count, prefetch);
     return packed(status, plan, source, error);
 }
 
@@ -263,20 +263,20 @@ static weir_status load_pieces(weir_weight *plan, weir_stream *stream,
 {
     const int64_t most = weir_weight_piece_rows(plan, PIECE_BYTES),
                   rows = most < plan->n_out ? most : plan->n_out;
-    void *const staging =
+    void *const prefetch =
         aligned_alloc(64, (weir_weight_piece_of(plan, 0, rows).bytes + 63) & ~(size_t)63);
     weir_status status =
-        staging ? WEIR_OK
-                : weir_error_set(error, WEIR_ENOMEM, "the system has no memory to pack it in");
+        prefetch ? WEIR_OK
+                 : weir_error_set(error, WEIR_ENOMEM, "the system has no memory to pack it in");
     for (int64_t first = 0; first < plan->n_out && status == WEIR_OK; first += rows) {
         const int64_t           left = plan->n_out - first;
         const weir_weight_piece piece =
             weir_weight_piece_of(plan, first, rows < left ? rows : left);
-        status = weir_weight_pack_piece(plan, stream, source, piece, staging, error);
+        status = weir_weight_pack_piece(plan, stream, source, piece, prefetch, error);
         if (status == WEIR_OK)
-            weir_stream_copy(stream, memory + piece.offset, staging, piece.bytes);
+            weir_stream_copy(stream, memory + piece.offset, prefetch, piece.bytes);
     }
-    free(staging);
+    free(prefetch);
     return status;
 }
 

@@ -51,7 +51,7 @@ int64_t           weir_weight_piece_rows(const weir_weight *plan, size_t staging
 weir_weight_piece weir_weight_piece_of(const weir_weight *plan, int64_t first, int64_t count);
 WEIR_MUST_CHECK weir_status weir_weight_pack_piece(const weir_weight *plan, weir_stream *stream,
                                                    const weir_matrix_source *source,
-                                                   weir_weight_piece piece, void *staging,
+                                                   weir_weight_piece piece, void *prefetch,
                                                    weir_error *error);
 void weir_weight_release(weir_weight *weight); /* the packed_state; memory stays the caller's */
 

@@ -7,7 +7,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/cli/progress.h"
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/kv/residency.h"
 #include "engine/kv/sequence.h"
 #include "engine/schedule/evaluate.h"
@@ -32,7 +32,7 @@ static size_t resident_bytes(void)
 typedef struct bench {
     const weir_engine *engine;
     weir_sequence      base, work;
-    weir_keeping      *keeping; /* of the two, for one depth; NULL: every row stays */
+    weir_policy_run   *policy_run; /* of the two, for one depth; NULL: every row stays */
     int32_t            n_prompt; /* the depth */
     int32_t           *tokens; /* any ids: speed does not depend on them */
     int64_t            n_vocab;
@@ -78,7 +78,8 @@ static weir_status compute(bench *b, weir_sequence *sequence, int32_t n, bool de
 static weir_status timed(bench *b, int32_t n, bool decode, double *rate, weir_error *error)
 {
     weir_sequence_clear(&b->work);
-    if (b->keeping != NULL) b->work.keeping = weir_keeping_begin(b->keeping, 1, b->n_prompt, 0);
+    if (b->policy_run != NULL)
+        b->work.policy_run = weir_policy_run_begin(b->policy_run, 1, b->n_prompt, 0);
     weir_sequence_fork(&b->work, &b->base);
     WEIR_TRY(weir_progress_step(b->n_timed, error)); /* nothing is written while the clock runs */
     const int64_t start = weir_clock_ns();
@@ -111,7 +112,7 @@ weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const 
         memcpy(sequence->tokens + sequence->n_tokens, tokens, (size_t)rows * sizeof *tokens);
         sequence->n_tokens += rows;
         WEIR_TRY(weir_runner_fill(runner, &work, error));
-        weir_runner_tend(runner, &work, 1);
+        weir_runner_promote(runner, &work, 1);
         n -= rows;
     }
     return weir_runner_evict(runner, sequence, NULL, error);
@@ -124,20 +125,21 @@ static weir_status begin_depth(bench *b, const weir_bench_options *options, int3
 {
     const int32_t n_new = weir_runner_limits_of(weir_engine_runner(b->engine))->rows;
     weir_sequence_clear(&b->work);
-    if (b->keeping != NULL) weir_sequence_clear(&b->base);
-    weir_keeping_close(b->keeping);
-    b->keeping = NULL;
+    if (b->policy_run != NULL) weir_sequence_clear(&b->base);
+    weir_policy_run_close(b->policy_run);
+    b->policy_run = NULL;
     b->n_prompt = depth;
     if (depth == 0) return WEIR_OK;
-    WEIR_TRY(weir_engine_keep(b->engine, &b->keeping, NULL, 2, depth + options->n_generate, depth,
-                              n_new, error));
-    if (b->keeping == NULL) return WEIR_OK;
+    WEIR_TRY(weir_engine_policy_run_open(b->engine, &b->policy_run, NULL, 2,
+                                         depth + options->n_generate, depth, n_new, error));
+    if (b->policy_run == NULL) return WEIR_OK;
     weir_sequence_clear(&b->base);
-    b->base.keeping = weir_keeping_begin(b->keeping, 0, depth, 0);
-    if (!options->synthetic_kv || weir_keeping_unseen(b->base.keeping) > 0) return WEIR_OK;
+    b->base.policy_run = weir_policy_run_begin(b->policy_run, 0, depth, 0);
+    if (!options->synthetic_kv || weir_policy_run_unobserved(b->base.policy_run) > 0)
+        return WEIR_OK;
     return weir_error_set(
         error, WEIR_EINVAL, "%s has to see the whole prompt: leave --synthetic-kv out",
-        weir_policy_name(weir_policy_options_of(weir_keeping_policy(b->keeping))));
+        weir_policy_name(weir_policy_options_of(weir_policy_run_policy(b->policy_run))));
 }
 
 const char *weir_bench_cold_tier(const weir_engine *engine)
@@ -227,14 +229,16 @@ static weir_status run_row(bench *b, const weir_bench_options *options, weir_ben
     WEIR_TRY(measure_bandwidth(&before, b, error));
     WEIR_TRY(measure_decode(b, options, row, error));
     WEIR_TRY(measure_bandwidth(&after, b, error));
-    const bool has_prompt = !options->synthetic_kv &&
-                            b->keeping == NULL; /* rows dropped by then are no prompt's company */
+    const bool has_prompt =
+        !options->synthetic_kv &&
+        b->policy_run == NULL; /* rows dropped by then are no prompt's company */
     WEIR_TRY(measure(b, has_prompt ? options->n_prompt : 0, false, options->n_repeats,
                      &row->prefill, error));
     row->step_bytes = weir_model_decode_bytes(weir_engine_model(b->engine));
     int64_t n_rows = row->depth + options->n_generate / 2;
-    if (b->keeping != NULL)
-        n_rows = weir_keeping_count_of(b->work.keeping, &b->work.table, b->work.n_computed).live;
+    if (b->policy_run != NULL)
+        n_rows =
+            weir_policy_run_count_of(b->work.policy_run, &b->work.table, b->work.n_computed).live;
     row->kv_bytes = kv_bytes_at(b->engine, n_rows);
     row->bandwidth = 0.5 * (before.median + after.median);
     row->bandwidth_share =
@@ -329,7 +333,7 @@ weir_status weir_bench_run(weir_bench_report *out, const weir_engine *engine,
     out->memory_peak = memory.peak[WEIR_TIER_HOST];
     weir_sequence_close(&b.work);
     weir_sequence_close(&b.base);
-    weir_keeping_close(b.keeping);
+    weir_policy_run_close(b.policy_run);
     free(b.tokens);
     return status;
 }
@@ -373,15 +377,15 @@ weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir
     enum { PROMPT = 2, ALL = 3 };
     weir_stream *const stream = weir_engine_stream(engine);
     weir_sequence      sequence = { 0 };
-    weir_keeping      *keeping = NULL;
+    weir_policy_run   *policy_run = NULL;
     const int32_t      tokens[ALL] = { 0 };
     explanation        e = { .out = out, .stream = stream };
-    WEIR_TRY(weir_engine_keep(engine, &keeping, NULL, 1, ALL, PROMPT, PROMPT, error));
+    WEIR_TRY(weir_engine_policy_run_open(engine, &policy_run, NULL, 1, ALL, PROMPT, PROMPT, error));
     weir_status status =
         weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
                            weir_model_recurrent_bytes(weir_engine_model(engine)), error);
-    if (status == WEIR_OK && keeping != NULL)
-        sequence.keeping = weir_keeping_begin(keeping, 0, PROMPT, 0);
+    if (status == WEIR_OK && policy_run != NULL)
+        sequence.policy_run = weir_policy_run_begin(policy_run, 0, PROMPT, 0);
     weir_stream_observe(stream, on_call, &e);
     if (status == WEIR_OK)
         status = weir_evaluate(
@@ -389,7 +393,7 @@ weir_status weir_bench_explain(weir_buffer *out, const weir_engine *engine, weir
             &(weir_evaluation){ .tokens = tokens, .n_tokens = ALL, .decode_from = PROMPT }, error);
     weir_stream_observe(stream, NULL, NULL);
     weir_sequence_close(&sequence);
-    weir_keeping_close(keeping);
+    weir_policy_run_close(policy_run);
     if (status == WEIR_OK && e.status != WEIR_OK)
         status = weir_error_set(error, e.status, "no memory for the explanation");
     return status;

@@ -36,9 +36,9 @@ typedef struct weir_bench_report {
     int32_t        n_rows, n_threads;
     const char *cold_tier; /* where KV pages may go: "disk", below a device "host", "cold" for both;
                               NULL: nowhere */
-    bool   synthetic_kv;
-    double bandwidth_best, bandwidth_median; /* GB/s over the whole run */
-    double load_seconds;
+    bool        synthetic_kv;
+    double      bandwidth_best, bandwidth_median; /* GB/s over the whole run */
+    double      load_seconds;
     size_t memory_cap, memory_peak; /* of the ledger: memory.host, and the most that was held */
     size_t peak_rss, weight_bytes, kv_pool_bytes;
     double machine_load; /* 1-minute load average before the run */

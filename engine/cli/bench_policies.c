@@ -6,7 +6,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/cli/progress.h"
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/schedule/runner.h"
 #include "offload/bandwidth.h"
 #include "offload/dispatch.h"
@@ -21,7 +21,7 @@ typedef struct paired {
     weir_runner                     *runner;
     const weir_policy_bench_options *options;
     weir_sequence                    plain, policy, work; /* work: forks of the others */
-    weir_keeping                    *keeping; /* of policy, and of work */
+    weir_policy_run                 *policy_run; /* of policy, and of work */
     int32_t                         *tokens; /* any ids */
     int32_t                          n_pairs; /* of the policy: taken */
 } paired;
@@ -43,7 +43,7 @@ static weir_status step(paired *p, weir_sequence *s, int32_t n, double *evicting
     const int64_t start = weir_clock_ns();
     WEIR_TRY(weir_runner_evict(p->runner, s, NULL, error));
     *evicting += (double)(weir_clock_ns() - start) * 1e-9;
-    weir_runner_tend(p->runner, &work, 1);
+    weir_runner_promote(p->runner, &work, 1);
     return WEIR_OK;
 }
 
@@ -64,20 +64,21 @@ static weir_status decode(paired *p, weir_sequence *s, int32_t n, turn *out, wei
 static weir_status take_turn(paired *p, bool is_policy, turn *out, weir_error *error)
 {
     weir_sequence *const base = is_policy ? &p->policy : &p->plain;
-    if (is_policy && weir_policy_options_of(weir_keeping_policy(p->keeping))->every > 0)
+    if (is_policy && weir_policy_options_of(weir_policy_run_policy(p->policy_run))->every > 0)
         return decode(p, base, p->options->n_tokens, out, error);
     weir_sequence_clear(&p->work);
-    if (is_policy) p->work.keeping = weir_keeping_begin(p->keeping, 1, p->options->depth, 0);
+    if (is_policy)
+        p->work.policy_run = weir_policy_run_begin(p->policy_run, 1, p->options->depth, 0);
     weir_sequence_fork(&p->work, base);
     return decode(p, &p->work, p->options->n_tokens, out, error);
 }
 
 /* ---- a policy -------------------------------------------------------------------------------- */
 
-static weir_keeping_options wish_for(const paired *p, const weir_policy_options *policy)
+static weir_policy_run_options wish_for(const paired *p, const weir_policy_options *policy)
 {
     const weir_service_policy *const model = weir_engine_policy(p->engine);
-    weir_keeping_options             wish = { .policy = policy,
+    weir_policy_run_options          wish = { .policy = policy,
                                               .budget = p->options->budget,
                                               .shape = model->shape,
                                               .layers = model->layers,
@@ -89,15 +90,15 @@ static weir_keeping_options wish_for(const paired *p, const weir_policy_options 
     return wish;
 }
 
-static weir_status open_keeping(paired *p, const weir_policy_options *policy,
-                                weir_policy_bench_row *row, weir_error *error)
+static weir_status open_policy_run(paired *p, const weir_policy_options *policy,
+                                   weir_policy_bench_row *row, weir_error *error)
 {
-    weir_keeping_options wish = wish_for(p, policy);
-    weir_keeping_size    size;
-    WEIR_TRY(weir_keeping_measure(&size, &wish, error));
+    weir_policy_run_options wish = wish_for(p, policy);
+    weir_policy_run_size    size;
+    WEIR_TRY(weir_policy_run_measure(&size, &wish, error));
     row->memory_bytes = size.bytes;
     wish.n_texts = 2;
-    return weir_keeping_open(&p->keeping, &wish, weir_engine_ledger(p->engine), error);
+    return weir_policy_run_open(&p->policy_run, &wish, weir_engine_ledger(p->engine), error);
 }
 
 /* The prompt: noise, then TAIL tokens that the policy sees. */
@@ -105,7 +106,7 @@ static weir_status read_prompt(paired *p, weir_policy_bench_row *row, weir_error
 {
     double seconds = 0;
     weir_sequence_clear(&p->policy);
-    p->policy.keeping = weir_keeping_begin(p->keeping, 0, p->options->depth, 0);
+    p->policy.policy_run = weir_policy_run_begin(p->policy_run, 0, p->options->depth, 0);
     WEIR_TRY(weir_bench_fill(p->runner, &p->policy, p->tokens, p->options->depth - TAIL, error));
     WEIR_TRY(step(p, &p->policy, TAIL, &seconds, error));
     row->prompt_ms = seconds * 1e3;
@@ -145,14 +146,14 @@ static weir_status run_policy(paired *p, const weir_policy_options *policy,
 {
     const int32_t  n_threads = weir_stream_threads(weir_engine_stream(p->engine));
     weir_bandwidth before = { 0 }, after = { 0 };
-    WEIR_TRY(open_keeping(p, policy, row, error));
+    WEIR_TRY(open_policy_run(p, policy, row, error));
     WEIR_TRY(read_prompt(p, row, error));
     WEIR_TRY(weir_bandwidth_measure(&before, n_threads, 0, 0, error));
     WEIR_TRY(take_pairs(p, row, error));
     WEIR_TRY(weir_bandwidth_measure(&after, n_threads, 0, 0, error));
     row->bandwidth = 0.5 * (before.median + after.median);
     row->n_live =
-        weir_keeping_count_of(p->policy.keeping, &p->policy.table, p->policy.n_computed).live;
+        weir_policy_run_count_of(p->policy.policy_run, &p->policy.table, p->policy.n_computed).live;
     return WEIR_OK;
 }
 
@@ -207,12 +208,12 @@ weir_status weir_policy_bench_check(const weir_policy_bench_options *options, we
 static weir_status check_policies(const paired *p, weir_error *error)
 {
     for (const char *list = p->options->policies; *list != '\0';) {
-        weir_policy_options policy;
-        weir_keeping_size   size;
-        char                name[256];
+        weir_policy_options  policy;
+        weir_policy_run_size size;
+        char                 name[256];
         WEIR_TRY(next_policy(&policy, name, &list, error));
-        const weir_keeping_options wish = wish_for(p, &policy);
-        const weir_status          status = weir_keeping_measure(&size, &wish, error);
+        const weir_policy_run_options wish = wish_for(p, &policy);
+        const weir_status             status = weir_policy_run_measure(&size, &wish, error);
         if (status != WEIR_OK) return weir_error_prefix(error, status, "%s", name);
     }
     return WEIR_OK;
@@ -230,8 +231,8 @@ static weir_status run_policies(paired *p, weir_policy_bench_report *out,
         const weir_status status = run_policy(p, &policy, row, error);
         weir_sequence_clear(&p->work);
         weir_sequence_clear(&p->policy);
-        weir_keeping_close(p->keeping);
-        p->keeping = NULL;
+        weir_policy_run_close(p->policy_run);
+        p->policy_run = NULL;
         if (status != WEIR_OK) return weir_error_prefix(error, status, "%s", row->name);
         out->n_rows++;
         if (progress != NULL) progress(row);
@@ -289,7 +290,7 @@ weir_status weir_policy_bench_run(weir_policy_bench_report *out, const weir_engi
     weir_sequence_close(&p.work);
     weir_sequence_close(&p.policy);
     weir_sequence_close(&p.plain);
-    weir_keeping_close(p.keeping);
+    weir_policy_run_close(p.policy_run);
     free(p.tokens);
     return status;
 }

@@ -2,7 +2,7 @@
  * order and in the pieces that attention reads, to where it reads them, with nothing else to do. */
 #include "engine/base/clock.h"
 #include "engine/cli/bench.h"
-#include "engine/kv/staging.h"
+#include "engine/kv/prefetch.h"
 #include "offload/ledger.h"
 
 enum { LEAST_BYTES = 256 << 20 }; /* of one measurement: pages are read again until it is reached */
@@ -16,7 +16,7 @@ static weir_status read_layer(weir_kv_store *store, const weir_sequence *sequenc
                               char *buffer, size_t room, size_t *bytes, weir_error *error)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(store);
-    const size_t              each = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
+    const size_t              each = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
     void *const *const        pages = (void *const *)sequence->table.pages;
     for (int64_t block = 0; block < sequence->table.n_pages;) {
         const int32_t first = weir_kv_place_of(store, pages[block]);
@@ -29,8 +29,8 @@ static weir_status read_layer(weir_kv_store *store, const weir_sequence *sequenc
                weir_kv_is_cold(store, pages[block + n]) &&
                weir_kv_place_of(store, pages[block + n]) == first + n)
             n++;
-        WEIR_TRY(weir_spill_read_beside(weir_kv_store_spill(store), first, layer, 0, buffer,
-                                        (size_t)n * each, error));
+        WEIR_TRY(weir_lower_tier_read_async(weir_kv_store_lower_tier(store), first, layer, 0,
+                                            buffer, (size_t)n * each, error));
         *bytes += (size_t)n * each;
         block += n;
     }
@@ -55,8 +55,8 @@ weir_status weir_bench_cold_speed(double *gb_per_second, weir_kv_store *store,
                                   const weir_sequence *sequence, weir_error *error)
 {
     *gb_per_second = 0.0;
-    if (weir_kv_store_spill(store) == NULL) return WEIR_OK;
-    const size_t room = weir_kv_staging_read_bytes(weir_kv_store_spec(store));
+    if (weir_kv_store_lower_tier(store) == NULL) return WEIR_OK;
+    const size_t room = weir_kv_prefetch_read_bytes(weir_kv_store_spec(store));
     const size_t bytes = room > HUGE_PAGE ? room : HUGE_PAGE, no_caps[WEIR_TIER_COUNT] = { 0 };
     weir_ledger *ledger = NULL;
     void        *buffer = NULL;

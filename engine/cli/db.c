@@ -46,7 +46,7 @@ static bool is_interrupted(void *user)
     return weir_interrupted;
 }
 
-weir_status weir_db_open(weir_documents *documents, const weir_engine *engine,
+weir_status weir_db_open(weir_state_service *documents, const weir_engine *engine,
                          const weir_arguments *arguments, bool writes, weir_error *error)
 {
     WEIR_TRY(weir_db_need_sessions(engine, error));
@@ -55,9 +55,9 @@ weir_status weir_db_open(weir_documents *documents, const weir_engine *engine,
         .model = weir_sessions_identity_of(weir_engine_sessions(engine))->model,
         .writes = writes
     };
-    *documents = (weir_documents){ .service = weir_engine_service(engine),
-                                   .sessions = weir_engine_sessions(engine),
-                                   .stops = is_interrupted };
+    *documents = (weir_state_service){ .service = weir_engine_service(engine),
+                                       .sessions = weir_engine_sessions(engine),
+                                       .stops = is_interrupted };
     weir_catch_interrupts();
     return weir_states_open(&documents->states, &options, error);
 }

@@ -2,15 +2,15 @@
  * continues its states. */
 #pragma once
 #include "engine/cli/command.h"
-#include "engine/schedule/documents.h"
 #include "engine/schedule/session_store.h"
+#include "engine/schedule/state_service.h"
 #include "engine/weir.h"
 
 /* An engine whose sessions read and write files in the database's folder: the exit code. */
 int weir_db_open_engine(weir_engine **engine, const weir_arguments *arguments);
 /* The database beside the engine; Ctrl-C stops what it computes. EMISMATCH: of another model.
  * EUNSUPPORTED: the model's texts cannot be saved. */
-WEIR_MUST_CHECK weir_status weir_db_open(weir_documents *documents, const weir_engine *engine,
+WEIR_MUST_CHECK weir_status weir_db_open(weir_state_service *documents, const weir_engine *engine,
                                          const weir_arguments *arguments, bool writes,
                                          weir_error *error);
 WEIR_MUST_CHECK weir_status weir_db_need_sessions(const weir_engine *engine, weir_error *error);

@@ -39,8 +39,8 @@ WEIR_MUST_CHECK weir_status weir_eval_tokens(weir_ids *out, size_t *n_bytes,
                                              weir_error *error);
 
 typedef struct weir_kv_quality { /* of one format */
-    double perplexity;
-    double kl_mean, kl_99, kl_most; /* divergence of the next token's distribution from that with
+    double  perplexity;
+    double  kl_mean, kl_99, kl_most; /* divergence of the next token's distribution from that with
                                        f32 KV, nats; 99: percentile */
     double  same_best; /* share of positions with the same likeliest token */
     int64_t bytes; /* of a token; of a text's states */

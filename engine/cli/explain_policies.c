@@ -3,7 +3,7 @@
 #include <stdio.h>
 
 #include "engine/cli/explain.h"
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/model/model.h"
 
 static weir_status print_price(weir_buffer *out, const weir_policy *policy, size_t bytes,
@@ -30,20 +30,20 @@ static weir_status print_price(weir_buffer *out, const weir_policy *policy, size
 static weir_status print_policy(weir_buffer *out, const weir_service_policy *model,
                                 const weir_policy_options *options, int64_t budget, int64_t rows)
 {
-    weir_error           why = { 0 };
-    weir_policy         *policy = NULL;
-    weir_keeping_size    size;
-    weir_keeping_options wish = { .policy = options,
-                                  .budget = budget,
-                                  .shape = model->shape,
-                                  .layers = model->layers,
-                                  .calibration = model->calibration,
-                                  .n_texts = 1,
-                                  .n_new = 1,
-                                  .n_prompt = (int32_t)rows };
+    weir_error              why = { 0 };
+    weir_policy            *policy = NULL;
+    weir_policy_run_size    size;
+    weir_policy_run_options wish = { .policy = options,
+                                     .budget = budget,
+                                     .shape = model->shape,
+                                     .layers = model->layers,
+                                     .calibration = model->calibration,
+                                     .n_texts = 1,
+                                     .n_new = 1,
+                                     .n_prompt = (int32_t)rows };
     wish.shape.max_rows = rows;
     weir_status status = weir_policy_open(&policy, options, &wish.shape, model->calibration, &why);
-    if (status == WEIR_OK) status = weir_keeping_measure(&size, &wish, &why);
+    if (status == WEIR_OK) status = weir_policy_run_measure(&size, &wish, &why);
     status = status == WEIR_OK
                  ? print_price(out, policy, size.bytes, budget)
                  : weir_buffer_format(out, "  %-16s %s\n", weir_policy_name(options), why.text);

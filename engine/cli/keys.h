@@ -19,8 +19,8 @@ typedef struct weir_keys {
 } weir_keys;
 
 /* Warns of a file that others may read and of a key among the arguments, which it overwrites there.
- * Keys in memory: the process is hidden (weir_process_hide). errors : ENOTFOUND, EIO; ECONFIG: no
- * key in the file, or too many */
+ * Keys in memory: the process is hidden (weir_process_hide).
+ * errors : ENOTFOUND, EIO; ECONFIG: no key in the file, or too many */
 WEIR_MUST_CHECK weir_status weir_keys_read(weir_keys *keys, const weir_config *config,
                                            weir_error *error);
 /* One key a line of keys->text; empty lines and those that begin with # are none. ECONFIG: too

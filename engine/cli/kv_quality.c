@@ -123,7 +123,7 @@ weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const 
     const weir_status status = run(&c, engine, task, &spec, error);
     if (status == WEIR_OK) {
         *out = weir_quality_summarise(&c.sum);
-        out->bytes = (int64_t)weir_kv_text_room(&spec, blocks) / (blocks * WEIR_PAGE_TOKENS);
+        out->bytes = (int64_t)weir_kv_blocks_bytes(&spec, blocks) / (blocks * WEIR_PAGE_TOKENS);
         *n_scored = c.sum.n_scored;
     }
     close_side(&c.coded);

@@ -79,19 +79,19 @@ weir_status weir_eval_tokens(weir_ids *ids, size_t *n_bytes, const weir_engine *
 
 /* One window, or the whole stream. */
 static weir_status score_window(scorer *s, const weir_engine *engine, weir_sequence *sequence,
-                                weir_keeping *keeping, weir_error *error)
+                                weir_policy_run *policy_run, weir_error *error)
 {
     weir_evaluation evaluation = { .tokens = s->window,
                                    .n_tokens = s->n,
-                                   .chunk = keeping != NULL ? PIECE : 0,
+                                   .chunk = policy_run != NULL ? PIECE : 0,
                                    .decode_from = INT32_MAX,
                                    .visit = on_logits,
                                    .user = s,
                                    .stopped = &weir_interrupted };
     weir_sequence_clear(sequence);
-    if (keeping != NULL) sequence->keeping = weir_keeping_begin(keeping, 0, 0, 0);
+    if (policy_run != NULL) sequence->policy_run = weir_policy_run_begin(policy_run, 0, 0, 0);
     WEIR_TRY(weir_evaluate(weir_engine_runner(engine), sequence, &evaluation, error));
-    const weir_keeping_count count = weir_runner_count(weir_engine_runner(engine), sequence);
+    const weir_policy_run_count count = weir_runner_count(weir_engine_runner(engine), sequence);
     s->n_kept += count.live;
     s->n_evicted += count.evicted;
     s->kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
@@ -100,24 +100,24 @@ static weir_status score_window(scorer *s, const weir_engine *engine, weir_seque
 }
 
 /* Methods that act at the end of prompts only are asked every so many rows past the budget. */
-static weir_status open_keeping(weir_keeping **out, const weir_engine *engine, int32_t window,
-                                int32_t every, weir_error *error)
+static weir_status open_policy_run(weir_policy_run **out, const weir_engine *engine, int32_t window,
+                                   int32_t every, weir_error *error)
 {
     const weir_service_policy *const configured = weir_engine_policy(engine);
     if (every == 0 || configured == NULL)
-        return weir_engine_keep(engine, out, NULL, 1, window, 0, PIECE, error);
+        return weir_engine_policy_run_open(engine, out, NULL, 1, window, 0, PIECE, error);
     weir_service_policy policy = *configured;
     policy.options.every = every;
     policy.options.trigger = WEIR_TRIGGER_SLACK;
-    return weir_engine_keep(engine, out, &policy, 1, window, 0, PIECE, error);
+    return weir_engine_policy_run_open(engine, out, &policy, 1, window, 0, PIECE, error);
 }
 
 static weir_status score_windows(scorer *s, const weir_engine *engine, const weir_ids *ids,
                                  bool is_stream, int32_t every, weir_error *error)
 {
-    weir_sequence sequence = { 0 };
-    weir_keeping *keeping = NULL;
-    WEIR_TRY(open_keeping(&keeping, engine, s->n, every, error));
+    weir_sequence    sequence = { 0 };
+    weir_policy_run *policy_run = NULL;
+    WEIR_TRY(open_policy_run(&policy_run, engine, s->n, every, error));
     weir_status status =
         weir_sequence_open(&sequence, weir_engine_store(engine), weir_engine_ledger(engine),
                            weir_model_recurrent_bytes(weir_engine_model(engine)), error);
@@ -131,12 +131,12 @@ static weir_status score_windows(scorer *s, const weir_engine *engine, const wei
     for (size_t i = 0; status == WEIR_OK && i < n_windows; i++) {
         s->window = ids->data + i * (size_t)s->n;
         status = weir_progress_step((int64_t)i, error);
-        if (status == WEIR_OK) status = score_window(s, engine, &sequence, keeping, error);
+        if (status == WEIR_OK) status = score_window(s, engine, &sequence, policy_run, error);
         status = weir_progress_after(status, is_stream ? sequence.n_computed : (int64_t)i, error);
     }
     weir_progress_end();
     weir_sequence_close(&sequence);
-    weir_keeping_close(keeping);
+    weir_policy_run_close(policy_run);
     return status;
 }
 

@@ -40,7 +40,7 @@ int weir_run_db_create(const weir_arguments *arguments)
         const weir_states_kind kind = {
             .model = { model[0], model[1] },
             .dim = has_vectors ? weir_service_info_of(weir_engine_service(engine))->d_model : 0,
-            .embedding = WEIR_DOCUMENTS_EMBEDDING,
+            .embedding = WEIR_STATE_SERVICE_EMBEDDING,
             .state_bits = bits
         };
         status = weir_states_create(weir_argument(arguments, "dir"), &kind, &error);
@@ -172,7 +172,7 @@ static weir_status print_merged(const weir_state_info *info, const weir_state_me
     return status;
 }
 
-static weir_status merge(const weir_documents *d, const weir_arguments *arguments,
+static weir_status merge(const weir_state_service *d, const weir_arguments *arguments,
                          weir_error *error)
 {
     weir_state_info   earlier, later, info;
@@ -183,16 +183,16 @@ static weir_status merge(const weir_documents *d, const weir_arguments *argument
                               .later = &later,
                               .label = weir_argument(arguments, "label"),
                               .metadata = weir_argument(arguments, "metadata") };
-    WEIR_TRY(weir_documents_merge(d, &wish, &info, &merged, error));
+    WEIR_TRY(weir_state_service_merge(d, &wish, &info, &merged, error));
     return print_merged(&info, &merged, weir_argument_given(arguments, "json"));
 }
 
 int weir_run_db_merge(const weir_arguments *arguments)
 {
-    weir_engine   *engine = NULL;
-    weir_error     error = { 0 };
-    weir_documents d = { 0 };
-    const int      code = weir_db_open_engine(&engine, arguments);
+    weir_engine       *engine = NULL;
+    weir_error         error = { 0 };
+    weir_state_service d = { 0 };
+    const int          code = weir_db_open_engine(&engine, arguments);
     if (code != WEIR_EXIT_OK) return code;
     weir_status status = weir_db_open(&d, engine, arguments, true, &error);
     if (status == WEIR_OK) status = merge(&d, arguments, &error);

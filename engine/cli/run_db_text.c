@@ -16,7 +16,7 @@
 /* ---- ingest ---------------------------------------------------------------------------------- */
 typedef struct document {
     const weir_engine *engine;
-    weir_documents     documents;
+    weir_state_service documents;
     const char        *label, *metadata; /* metadata NULL: none */
     weir_ids           ids;
 } document;
@@ -29,7 +29,8 @@ static weir_status ingest(document *d, weir_error *error)
                                  .n_tokens = (int32_t)d->ids.count,
                                  .label = d->label,
                                  .metadata = d->metadata };
-    const weir_status   status = weir_documents_ingest(&d->documents, &wish, &info, &is_new, error);
+    const weir_status   status =
+        weir_state_service_ingest(&d->documents, &wish, &info, &is_new, error);
     weir_progress_pause();
     if (status != WEIR_OK) return status;
     return weir_db_print_state(&info, is_new ? "added" : "there already:");
@@ -144,7 +145,7 @@ int weir_run_db_ingest(const weir_arguments *arguments)
 /* ---- query ----------------------------------------------------------------------------------- */
 typedef struct question {
     const weir_engine    *engine;
-    weir_documents        documents;
+    weir_state_service    documents;
     const weir_arguments *arguments;
     const char           *text;
     size_t                n_hits;
@@ -169,7 +170,8 @@ static weir_status route(question *q, size_t most, weir_error *error)
     if (status == WEIR_OK) {
         const weir_document        text = { .tokens = ids.data, .n_tokens = (int32_t)ids.count };
         const weir_states_question wanted = { .most = most };
-        status = weir_documents_route(&q->documents, &text, &wanted, q->hits, &q->n_hits, error);
+        status =
+            weir_state_service_route(&q->documents, &text, &wanted, q->hits, &q->n_hits, error);
         if (status == WEIR_EMISMATCH)
             status = weir_error_prefix(error, status, "pick a state with --state");
     }

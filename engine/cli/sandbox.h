@@ -17,8 +17,8 @@ extern "C" {
 typedef struct weir_sandbox_options {
     const char *const *folders; /* [n_folders] where files are still read, written, made and
                                    removed; all are there */
-    size_t n_folders;
-    bool   strict; /* fail where the kernel has no Landlock; filter system calls too */
+    size_t             n_folders;
+    bool               strict; /* fail where the kernel has no Landlock; filter system calls too */
 } weir_sandbox_options;
 
 typedef struct weir_sandbox_state {

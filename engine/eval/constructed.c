@@ -2,8 +2,9 @@
  *
  * The residual stream has three parts of n_kv_heads codes each, and one constant:
  *     E  the token's own code (embedding)    P  the code of the token before (layer 1)    O  what
- * was recalled (layer 2)    1 All entries are -1, 0 or 1 as long as nothing is lost, so its length
- * is known and the norms' weights undo them. */
+ *        was recalled (layer 2)    1
+ * All entries are -1, 0 or 1 as long as nothing is lost, so its length is known and the norms'
+ * weights undo them. */
 #include "engine/eval/constructed.h"
 
 #include <errno.h>

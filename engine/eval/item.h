@@ -2,7 +2,7 @@
  * retrieval` reads, a JSON object per line.
  *
  *     {"task": .., "length": N, "context": .., "questions": [[question, answers]], "prefix": ..,
- * "score": .., "max_tokens": N, "depth": N}
+ *     "score": .., "max_tokens": N, "depth": N}
  *
  * The user's message is context, an empty line, question. `prefix` is the beginning of the
  * assistant's reply, already written: part of the prompt. `length` bounds prompt and max_tokens

@@ -33,8 +33,8 @@ typedef struct weir_eval_qa {
 } weir_eval_qa;
 
 /* {"data": [{"paragraphs": [{"context", "qas": [{"question", "answers": [{"text"}],
- * "is_impossible"}]}]}]}, or
- * [{"question", "answer", "context": [[title, [sentences]]], "supporting_facts": [[title, n]]}].
+ * "is_impossible"}]}]}]}, or [{"question", "answer", "context": [[title, [sentences]]],
+ * "supporting_facts": [[title, n]]}].
  * errors : EFORMAT when it is neither, or has no question with an answer */
 WEIR_MUST_CHECK weir_status weir_eval_qa_open(weir_eval_qa *out, const char *bytes, size_t n,
                                               const char *name, weir_error *error);

@@ -64,8 +64,8 @@ typedef struct weir_tensor_directory weir_tensor_directory;
 /* Opens a GGUF file (also the first of a split set), a safetensors file, or a checkpoint folder
  * (model.safetensors, an index with shards, or a single *.gguf). For safetensors the metadata is
  * config.json beside the weights, with `text_config` taken as the root when present (its keys go
- * before the root's); nested objects are reached as "rope_parameters.rope_theta". errors : EIO,
- * ENOTFOUND, EFORMAT with file, place and reason */
+ * before the root's); nested objects are reached as "rope_parameters.rope_theta".
+ * errors : EIO, ENOTFOUND, EFORMAT with file, place and reason */
 WEIR_MUST_CHECK weir_status weir_tensor_directory_open(weir_tensor_directory **out,
                                                        const char *path, weir_error *error);
 void                        weir_tensor_directory_close(weir_tensor_directory *directory);

@@ -43,7 +43,7 @@ static size_t copy_bytes(const weir_kv_spec *spec)
 {
     size_t most = 0;
     for (int64_t i = 0; weir_kv_cold_pages(spec) > 0 && i < spec->n_layers; i++)
-        if (weir_kv_page_room(spec, i) > most) most = weir_kv_page_room(spec, i);
+        if (weir_kv_page_stride(spec, i) > most) most = weir_kv_page_stride(spec, i);
     return most;
 }
 
@@ -51,7 +51,7 @@ static size_t copy_bytes(const weir_kv_spec *spec)
 static size_t near_bytes(const weir_kv_spec *spec)
 {
     const size_t copies = COPIES * copy_bytes(spec);
-    return (copies > 0 ? copies + WEIR_SPILL_ALIGNMENT : 0) + weir_kv_open_rows_bytes(spec);
+    return (copies > 0 ? copies + WEIR_LOWER_TIER_ALIGNMENT : 0) + weir_kv_open_rows_bytes(spec);
 }
 
 size_t weir_kv_evictor_bytes(const weir_kv_spec *spec)
@@ -84,15 +84,16 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
     if (status == WEIR_OK)
         status = weir_ledger_alloc_near(ledger, (void **)&e->near, WEIR_ACCOUNT_ACTIVATIONS,
                                         near_bytes(spec), error);
-    if (status == WEIR_OK) status = evict_take_room(e, error);
+    if (status == WEIR_OK) status = evict_take_scratch(e, error);
     if (status != WEIR_OK) {
         weir_kv_evictor_close(e);
         return status;
     }
-    const uintptr_t misaligned = e->copy_bytes > 0 ? (uintptr_t)e->near % WEIR_SPILL_ALIGNMENT : 0;
+    const uintptr_t misaligned =
+        e->copy_bytes > 0 ? (uintptr_t)e->near % WEIR_LOWER_TIER_ALIGNMENT : 0;
     (void)lay_out(e, spec, e->memory);
     if (e->near != NULL) {
-        e->copies = e->near + (misaligned > 0 ? WEIR_SPILL_ALIGNMENT - misaligned : 0);
+        e->copies = e->near + (misaligned > 0 ? WEIR_LOWER_TIER_ALIGNMENT - misaligned : 0);
         e->open = e->copies + COPIES * e->copy_bytes;
     }
     *out = e;
@@ -102,7 +103,7 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
 void weir_kv_evictor_close(weir_kv_evictor *evictor)
 {
     if (evictor == NULL) return;
-    evict_give_room(evictor);
+    evict_give_scratch(evictor);
     weir_ledger_free_near(evictor->ledger, evictor->near, WEIR_ACCOUNT_ACTIVATIONS,
                           near_bytes(&evictor->store->spec));
     weir_ledger_free(evictor->ledger, evictor->memory, WEIR_ACCOUNT_ACTIVATIONS, evictor->bytes);
@@ -232,7 +233,7 @@ static block_fate fate_of(const weir_kv_evictor *e, const weir_kv_table *table, 
 
 static bool is_cold(const weir_kv_evictor *e, const weir_kv_table *table, int64_t block)
 {
-    return !table->is_cut && weir_kv_is_cold(e->store, table->pages[block]);
+    return !table->is_pruned && weir_kv_is_cold(e->store, table->pages[block]);
 }
 
 /* A block on disk of which something stays elsewhere. */
@@ -318,7 +319,7 @@ static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table, bool is_done)
 }
 
 /* ---- evicting -------------------------------------------------------------------------------- */
-static int64_t pages_to_bring_back(const weir_kv_evictor *e, const weir_kv_table *table)
+static int64_t pages_to_promote(const weir_kv_evictor *e, const weir_kv_table *table)
 {
     int64_t n = 0;
     for (int64_t p = 0; p < table->n_pages; p++)
@@ -335,18 +336,17 @@ weir_kv_pages weir_kv_evict_pages(weir_kv_evictor *e, const weir_kv_table *table
     each_page(e, (weir_kv_table *)table, any_from_disk(e, table), count_page,
               &wanted); /* only read */
     weir_kv_pages n = kv_sum(e->store, &wanted);
-    n.others += pages_to_bring_back(e, table);
+    n.others += pages_to_promote(e, table);
     return n;
 }
 
 /* Blocks that stay as they are, shared with whoever shares them. */
-static weir_status bring_back(const weir_kv_evictor *e, const weir_kv_table *table,
-                              weir_error *error)
+static weir_status promote(const weir_kv_evictor *e, const weir_kv_table *table, weir_error *error)
 {
     for (int64_t p = 0; p < table->n_pages; p++)
         if (is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS)
-            WEIR_TRY(weir_kv_bring_back(e->store, (void *const *)table->pages + p, table->capacity,
-                                        error));
+            WEIR_TRY(
+                weir_kv_promote(e->store, (void *const *)table->pages + p, table->capacity, error));
     return WEIR_OK;
 }
 
@@ -355,7 +355,7 @@ static weir_status bring_back(const weir_kv_evictor *e, const weir_kv_table *tab
 static weir_status check_room(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh,
                               weir_error *error)
 {
-    const int64_t n_back = pages_to_bring_back(e, table);
+    const int64_t n_back = pages_to_promote(e, table);
     kv_wanted     wanted = { 0 };
     each_page(e, table, to_fresh, count_page, &wanted);
     if (kv_has_free(e->store, &wanted, n_back)) return WEIR_OK;
@@ -388,7 +388,7 @@ static void cut(const weir_kv_evictor *e, weir_kv_table *table)
     }
     table->n_pages = n_pages;
     table->n_rows = n_rows;
-    kv_table_cut(table, e->store);
+    kv_table_mark_pruned(table, e->store);
 }
 
 weir_status weir_kv_evict(weir_kv_evictor *e, weir_kv_table *table, const weir_kv_keep *keep,
@@ -398,7 +398,7 @@ weir_status weir_kv_evict(weir_kv_evictor *e, weir_kv_table *table, const weir_k
     if (dropped_rows(e, table) == 0) return WEIR_OK;
     const bool to_fresh = any_from_disk(e, table);
     WEIR_TRY(check_room(e, table, to_fresh, error));
-    WEIR_TRY(bring_back(e, table, error));
+    WEIR_TRY(promote(e, table, error));
     each_page(e, table, to_fresh, to_fresh ? take_fresh : unshare_page, NULL);
     if (to_fresh) {
         const weir_status status = evict_to_fresh(e, table, error);

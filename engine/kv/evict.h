@@ -4,16 +4,19 @@
  * Rows stay in their order: row keep[i] becomes row i. Pages that rows move into are the table's
  * alone (copied first where they were shared); pages whose rows all stay in place remain as they
  * are, shared or not; pages behind the rows that stay go back. Policies and models know nothing of
- * it. bytes    rows of formats that code each row by itself move as the codes that they are turned
- * the first rows may get other keys, which are coded into pages of the table's own coded    int8
- * and KIVI code a page as a whole: from the page of the first row that moves, or that the last one
- * that stays is in, rows are read and again    coded again; the rows of the page that is not full
- * become open rows, which are f16. So are rows that move from the other pages into wide sinks, and
- * those only. It loses what coding loses, again; same rows, same keep lists, same bytes. disk     a
- * block of which something stays is read: into a page of the table's own in memory, or back if all
- * of it stays in place; rows that go where a block on disk was, of which nothing stays, go to a
- * page of the table's own too. Nothing is changed before all is read. A table that is cut has
- * nothing on disk (store.h 8). Engine thread, between steps. Allocates nothing after opening. */
+ * it.
+ *   bytes    rows of formats that code each row by itself move as the codes that they are
+ *   turned   the first rows may get other keys, which are coded into pages of the table's own
+ *   coded    int8 and KIVI code a page as a whole: from the page of the first row that moves, or
+ *            that the last one that stays is in, rows are read and
+ *   again    coded again; the rows of the page that is not full become open rows, which are f16. So
+ *            are rows that move from the other pages into wide sinks, and those only. It loses what
+ *            coding loses, again; same rows, same keep lists, same bytes.
+ *   disk     a block of which something stays is read: into a page of the table's own in memory, or
+ *            back if all of it stays in place; rows that go where a block on disk was, of which
+ *            nothing stays, go to a page of the table's own too. Nothing is changed before all is
+ *            read. A table that is cut has nothing on disk (store.h 8).
+ * Engine thread, between steps. Allocates nothing after opening. */
 #pragma once
 #include "engine/kv/policy.h"
 #include "engine/kv/store.h"
@@ -30,8 +33,9 @@ size_t weir_kv_evictor_bytes(const weir_kv_spec *spec);
 size_t weir_kv_evictor_near_bytes(const weir_kv_spec *spec); /* near the kernels, beside these */
 /* What its calls ask of the stream, which is 0 without a device; an evictor takes what the stream
  * does not hold yet. ENOMEM, EINVAL. */
-WEIR_MUST_CHECK weir_status weir_kv_evictor_room(weir_stream_room *out, const weir_kv_spec *spec,
-                                                 weir_stream *stream, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_kv_evictor_scratch_size(weir_stream_scratch_size *out,
+                                                         const weir_kv_spec       *spec,
+                                                         weir_stream *stream, weir_error *error);
 /* `store` and `stream` are borrowed. EINVAL for a store whose spec says that nothing is evicted. */
 WEIR_MUST_CHECK weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store,
                                                  weir_stream *stream, weir_ledger *ledger,
@@ -58,10 +62,12 @@ typedef struct weir_kv_keep {
  * there may be too few of one size all the same. */
 weir_kv_pages weir_kv_evict_pages(weir_kv_evictor *evictor, const weir_kv_table *table,
                                   const weir_kv_keep *keep);
-/* Without rows to drop nothing happens; otherwise the table is cut. On failure all rows and their
- * number are as they were: EINVAL  lists that are not ascending slots of the head, or move a row
- * that is to be turned EFULL   too few free pages, or too little memory beside the disk EIO     a
- * block cannot be read from the disk; blocks that were read before may have come back */
+/* Without rows to drop nothing happens; otherwise the table is cut. On failure all rows and
+ * their number are as they were:
+ *   EINVAL  lists that are not ascending slots of the head, or move a row that is to be turned
+ *   EFULL   too few free pages, or too little memory beside the disk
+ *   EIO     a block cannot be read from the disk; blocks that were read before may have come
+ *           back */
 WEIR_MUST_CHECK weir_status weir_kv_evict(weir_kv_evictor *evictor, weir_kv_table *table,
                                           const weir_kv_keep *keep, weir_error *error);
 

@@ -68,7 +68,8 @@ weir_status evict_to_fresh(weir_kv_evictor *e, const weir_kv_table *table, weir_
             const void *const page = table->pages[at];
             if (e->fresh[at] == NULL) continue;
             const weir_status status = weir_kv_page_copy(e->store, e->fresh[at], page, h, error);
-            if (status != WEIR_OK && weir_kv_is_cold(e->store, page)) weir_kv_lose(e->store, page);
+            if (status != WEIR_OK && weir_kv_is_cold(e->store, page))
+                weir_kv_mark_unreadable(e->store, page);
             WEIR_TRY(status);
         }
         if (written.first < written.end)

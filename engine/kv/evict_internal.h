@@ -26,9 +26,9 @@ struct weir_kv_evictor {
     weir_ledger   *ledger;
     void          *memory; /* owns the arrays */
     size_t         bytes, copy_bytes;
-    size_t         near_room, host_room; /* that the stream took for this, charged here */
-    char          *near; /* near the kernels: owns copies and open */
-    char *copies; /* [COPIES, copy_bytes] cold pages that were read; this and `fresh` only with a
+    size_t device_scratch_size, host_scratch_size; /* that the stream took for this, charged here */
+    char  *near; /* near the kernels: owns copies and open */
+    char  *copies; /* [COPIES, copy_bytes] cold pages that were read; this and `fresh` only with a
                      tier below */
     void **fresh; /* [heads, capacity] the pages that a table of which something is on disk will
                      have in place of its own */
@@ -67,8 +67,8 @@ WEIR_MUST_CHECK weir_status evict_recode(weir_kv_evictor *e, const weir_kv_table
                                          int64_t head, void *const *to, int64_t first, int64_t end,
                                          weir_error *error);
 /* evict_room.c: sees to it that the stream has what the calls here ask of it. */
-WEIR_MUST_CHECK weir_status evict_take_room(weir_kv_evictor *e, weir_error *error);
-void                        evict_give_room(weir_kv_evictor *e);
+WEIR_MUST_CHECK weir_status evict_take_scratch(weir_kv_evictor *e, weir_error *error);
+void                        evict_give_scratch(weir_kv_evictor *e);
 /* Keys of the head's first rows, as the wish has them, into pages `to` that hold them already. */
 void evict_turn(weir_kv_evictor *e, int64_t head, void *const *to);
 /* Runs kv_compact over the first n segments. */

@@ -73,10 +73,10 @@ static bool is_planned(weir_status status)
     return status == WEIR_OK || status == WEIR_EUNSUPPORTED;
 }
 
-weir_status weir_kv_evictor_room(weir_stream_room *out, const weir_kv_spec *spec,
-                                 weir_stream *stream, weir_error *error)
+weir_status weir_kv_evictor_scratch_size(weir_stream_scratch_size *out, const weir_kv_spec *spec,
+                                         weir_stream *stream, weir_error *error)
 {
-    *out = (weir_stream_room){ 0 };
+    *out = (weir_stream_scratch_size){ 0 };
     if (!spec->evicts || weir_stream_device(stream) == NULL)
         return WEIR_OK; /* the host's kernels take no scratch for these */
     planner p = { .spec = spec,
@@ -101,18 +101,18 @@ weir_status weir_kv_evictor_room(weir_stream_room *out, const weir_kv_spec *spec
 
 static size_t beyond(size_t wanted, size_t held) { return wanted > held ? wanted - held : 0; }
 
-weir_status evict_take_room(weir_kv_evictor *e, weir_error *error)
+weir_status evict_take_scratch(weir_kv_evictor *e, weir_error *error)
 {
-    const weir_stream_room held = weir_stream_held(e->stream);
-    weir_stream_room       room;
-    WEIR_TRY(weir_kv_evictor_room(&room, &e->store->spec, e->stream, error));
+    const weir_stream_scratch_size held = weir_stream_held(e->stream);
+    weir_stream_scratch_size       room;
+    WEIR_TRY(weir_kv_evictor_scratch_size(&room, &e->store->spec, e->stream, error));
     const size_t near = beyond(room.scratch, held.scratch) + beyond(room.near, held.near),
                  host = beyond(room.host, held.host);
     WEIR_TRY(weir_ledger_reserve(e->ledger, weir_ledger_near_tier(e->ledger),
                                  WEIR_ACCOUNT_ACTIVATIONS, near, error));
-    e->near_room = near;
+    e->device_scratch_size = near;
     WEIR_TRY(weir_ledger_reserve(e->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, host, error));
-    e->host_room = host;
+    e->host_scratch_size = host;
     const weir_status status =
         near > 0 || host > 0 ? weir_stream_reserve_planned(e->stream) : WEIR_OK;
     return status == WEIR_OK
@@ -121,9 +121,9 @@ weir_status evict_take_room(weir_kv_evictor *e, weir_error *error)
                                 "no room for what eviction hands over; lower memory.device");
 }
 
-void evict_give_room(weir_kv_evictor *e)
+void evict_give_scratch(weir_kv_evictor *e)
 {
     weir_ledger_return(e->ledger, weir_ledger_near_tier(e->ledger), WEIR_ACCOUNT_ACTIVATIONS,
-                       e->near_room);
-    weir_ledger_return(e->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, e->host_room);
+                       e->device_scratch_size);
+    weir_ledger_return(e->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, e->host_scratch_size);
 }

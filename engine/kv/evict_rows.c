@@ -39,7 +39,7 @@ weir_status evict_page(weir_kv_evictor *e, const void *page, int64_t head, int64
     if (!weir_kv_is_cold(e->store, page)) return WEIR_OK;
     *out = e->copies + (size_t)copy * e->copy_bytes;
     const weir_status status = weir_kv_page_copy(e->store, *out, page, head, error);
-    if (status != WEIR_OK) weir_kv_lose(e->store, page);
+    if (status != WEIR_OK) weir_kv_mark_unreadable(e->store, page);
     return status;
 }
 

@@ -2,20 +2,24 @@
  * rows and one selector, as pure functions.
  *
  *   policy   a method with its options and the model's shape: read only after opening, one for all
- * sequences state    what a method remembers of one sequence: one block of bytes without pointers,
- * copied to fork it row      K and V of one token in one (layer, KV head); slots 0 .. n - 1 hold
- * rows in ascending original position budget   rows that a (layer, KV head) keeps; comes from
- * outside (engine/kv/budget.h) plan     for each (layer, KV head) the slots that stay, ascending A
- * step:    weir_policy_observe for each layer, weir_policy_advance; when weir_policy_is_due:
- * weir_policy_plan_rows, the caller moves the rows, weir_policy_follow. Layers are those that keep
- * KV rows of the whole text; layers with a sliding window and recurrent ones are not counted.
- * Everything is deterministic: of equal scores the lower slot wins, of heads the lower one; a score
- * that is no number is the lowest. A policy never changes, moves or frees a row, allocates nothing
- * after opening, and keeps no pointer to what it is shown. A position never follows from a count of
- * rows: after an eviction next_position and the number of rows differ. Keys are rotated to their
- * own positions, but for the first rows with positions=cache, which are turned after the window. A
- * step that is dropped after observations needs the state as it was before it: the caller keeps a
- * copy, or observes when it commits. */
+ *            sequences
+ *   state    what a method remembers of one sequence: one block of bytes without pointers, copied
+ *            to fork it
+ *   row      K and V of one token in one (layer, KV head); slots 0 .. n - 1 hold rows in ascending
+ *            original position
+ *   budget   rows that a (layer, KV head) keeps; comes from outside (engine/kv/budget.h)
+ *   plan     for each (layer, KV head) the slots that stay, ascending
+ * A step:    weir_policy_observe for each layer, weir_policy_advance; when weir_policy_is_due:
+ * weir_policy_plan_rows, the caller moves the rows,
+ *            weir_policy_follow.
+ * Layers are those that keep KV rows of the whole text; layers with a sliding window and recurrent
+ * ones are not counted. Everything is deterministic: of equal scores the lower slot wins, of heads
+ * the lower one; a score that is no number is the lowest. A policy never changes, moves or frees a
+ * row, allocates nothing after opening, and keeps no pointer to what it is shown. A position never
+ * follows from a count of rows: after an eviction next_position and the number of rows differ. Keys
+ * are rotated to their own positions, but for the first rows with positions=cache, which are turned
+ * after the window. A step that is dropped after observations needs the state as it was before it:
+ * the caller keeps a copy, or observes when it commits. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -126,7 +130,7 @@ typedef struct weir_policy_observation {
     const int64_t *n_rows; /* [n_kv_heads], the new ones included */
     const float   *mass, *below, *last; /* [n_heads, stride], the first n_rows of the head's KV head
                                            count; with one query `mass` is   enough for all three */
-    int64_t             stride;
+    int64_t        stride;
     weir_policy_queries queries; /* rotated; n >= min(n_queries, weir_policy_window) */
     weir_policy_queries plain; /* before rotation; n == n_queries */
 } weir_policy_observation;

@@ -1,11 +1,11 @@
 /* engine/kv/prefix.c - the tree: its memory, taking from it and keeping in it. Its states are in
- * prefix_states.c, the room that it gives up in prefix_room.c, texts as wholes in
+ * prefix_states.c, the room that it gives up in prefix_reclaim.c, texts as wholes in
  * prefix_texts.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/base/checked.h"
-#include "engine/kv/cut_internal.h"
+#include "engine/kv/pruned_cache_internal.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 static int64_t heads_of(const weir_kv_spec *spec) { return spec->n_layers * spec->n_kv_heads; }
@@ -16,8 +16,8 @@ static bool measure(weir_prefix *prefix, const weir_kv_spec *spec)
                  slots = (size_t)prefix->limits.n_snapshots;
     prefix->heads = heads_of(spec);
     prefix->is_paged = weir_kv_is_paged(spec);
-    prefix->all_cut_bytes = cut_bytes(&prefix->limits);
-    return prefix->all_cut_bytes != SIZE_MAX && prefix->limits.n_nodes >= 0 &&
+    prefix->all_pruned_bytes = pruned_bytes(&prefix->limits);
+    return prefix->all_pruned_bytes != SIZE_MAX && prefix->limits.n_nodes >= 0 &&
            prefix->limits.n_nodes < INT32_MAX - 64 && prefix->limits.n_snapshots >= 0 &&
            weir_mul_size(&prefix->node_bytes, nodes, sizeof(node)) &&
            weir_mul_size(&prefix->page_bytes, nodes, (size_t)prefix->heads * sizeof(void *)) &&
@@ -41,7 +41,7 @@ size_t weir_prefix_state_bytes(const weir_prefix_limits *limits)
     size_t             bytes;
     return measure(&prefix, &none) &&
                    weir_add_size(&bytes, prefix.slot_bytes, prefix.state_bytes) &&
-                   weir_add_size(&bytes, bytes, prefix.all_cut_bytes)
+                   weir_add_size(&bytes, bytes, prefix.all_pruned_bytes)
                ? bytes
                : SIZE_MAX;
 }
@@ -61,10 +61,10 @@ static weir_status take_memory(weir_prefix *p, weir_error *error)
     if (p->state_bytes > 0)
         WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->states, WEIR_ACCOUNT_SNAPSHOTS,
                                    p->state_bytes, error));
-    if (p->all_cut_bytes > 0)
-        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->cut, WEIR_ACCOUNT_SNAPSHOTS,
-                                   p->all_cut_bytes, error));
-    cut_open(p);
+    if (p->all_pruned_bytes > 0)
+        WEIR_TRY(weir_ledger_alloc(p->ledger, (void **)&p->pruned, WEIR_ACCOUNT_SNAPSHOTS,
+                                   p->all_pruned_bytes, error));
+    pruned_open(p);
     return WEIR_OK;
 }
 
@@ -108,7 +108,7 @@ static void drop_all(weir_prefix *p, int32_t index)
 void weir_prefix_close(weir_prefix *prefix)
 {
     if (prefix == NULL) return;
-    cut_close(prefix);
+    pruned_close(prefix);
     if (prefix->nodes != NULL && (prefix->page_bytes == 0 || prefix->pages != NULL))
         drop_all(prefix, FOREST);
     weir_ledger_free(prefix->ledger, prefix->nodes, WEIR_ACCOUNT_PAGE_TABLES, prefix->node_bytes);
@@ -116,7 +116,8 @@ void weir_prefix_close(weir_prefix *prefix)
     weir_ledger_free(prefix->ledger, prefix->tips, WEIR_ACCOUNT_PAGE_TABLES, prefix->tip_bytes);
     weir_ledger_free(prefix->ledger, prefix->slots, WEIR_ACCOUNT_SNAPSHOTS, prefix->slot_bytes);
     weir_ledger_free(prefix->ledger, prefix->states, WEIR_ACCOUNT_SNAPSHOTS, prefix->state_bytes);
-    weir_ledger_free(prefix->ledger, prefix->cut, WEIR_ACCOUNT_SNAPSHOTS, prefix->all_cut_bytes);
+    weir_ledger_free(prefix->ledger, prefix->pruned, WEIR_ACCOUNT_SNAPSHOTS,
+                     prefix->all_pruned_bytes);
     free(prefix);
 }
 
@@ -212,8 +213,8 @@ weir_prefix_hit prefix_find(const weir_prefix *p, const weir_sequence *sequence,
     return hit;
 }
 
-weir_prefix_hit weir_prefix_take(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
-                                 int32_t most)
+weir_prefix_hit weir_prefix_match(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+                                  int32_t most)
 {
     place best;
     WEIR_ASSERT(sequence->n_computed == 0);
@@ -223,8 +224,8 @@ weir_prefix_hit weir_prefix_take(weir_prefix *prefix, weir_sequence *sequence, c
     return hit;
 }
 
-int32_t weir_prefix_reach(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                          const char *salt)
+int32_t weir_prefix_match_length(const weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
+                                 const char *salt)
 {
     place               best;
     const weir_sequence text = { .tokens = (int32_t *)tokens,
@@ -327,12 +328,12 @@ static int32_t keep_salt(weir_prefix *p, const char *salt)
     return index;
 }
 
-int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
-                         const weir_prefix_mark *marks, int32_t n_marks, bool whole_pages)
+int32_t weir_prefix_insert(weir_prefix *prefix, weir_sequence *sequence, const char *salt,
+                           const weir_prefix_snapshot *marks, int32_t n_marks, bool whole_pages)
 {
     prefix->clock++;
     const int32_t whole = sequence->n_computed / RUN * RUN;
-    const int32_t end = sequence->table.is_cut            ? 0
+    const int32_t end = sequence->table.is_pruned         ? 0
                         : whole_pages || prefix->is_paged ? whole
                                                           : sequence->n_computed;
     int32_t       at = 0, mark = 0, index = end > 0 ? keep_salt(prefix, salt_text(salt)) : NONE;
@@ -346,7 +347,7 @@ int32_t weir_prefix_keep(weir_prefix *prefix, weir_sequence *sequence, const cha
         at += n;
     }
     if (whole_pages && at == end) return n_marks - mark;
-    for (; mark < n_marks; mark++) weir_prefix_give_back(prefix, marks[mark].state);
+    for (; mark < n_marks; mark++) weir_prefix_release_snapshot(prefix, marks[mark].state);
     return 0;
 }
 

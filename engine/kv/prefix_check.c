@@ -1,5 +1,5 @@
 /* engine/kv/prefix_check.c - whether the tree's invariants hold, for tests. */
-#include "engine/kv/cut_internal.h"
+#include "engine/kv/pruned_cache_internal.h"
 
 /* Marks: on every node that a sequence uses, in the list where no child has one. */
 static bool marks_are_sound(const weir_prefix *p, int32_t index)
@@ -49,7 +49,7 @@ bool weir_prefix_is_sound(const weir_prefix *prefix, weir_error *error)
         n_used_sinks += n->is_used && is_sink(prefix, i);
     }
     bool names_are_sound = true;
-    if (!cut_is_sound(prefix))
+    if (!pruned_is_sound(prefix))
         return weir_error_set(error, WEIR_EINVAL, "the list of cut texts is unsound") == WEIR_OK;
     for (const name *n = prefix->names; n < prefix->names + WEIR_PREFIX_NAMES; n++)
         if (n->text[0] != '\0' && (prefix->nodes[n->node].parent == NONE || n->offset < 1 ||

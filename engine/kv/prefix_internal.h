@@ -1,5 +1,5 @@
 /* engine/kv/prefix_internal.h - the inside of the prefix tree, for the files prefix*.c and
- * cut_texts.c. */
+ * pruned_cache.c. */
 #pragma once
 #include <string.h>
 
@@ -37,7 +37,7 @@ typedef struct slot {
     uint64_t   last_use;
 } slot;
 
-typedef struct cut_text cut_text; /* cut_internal.h */
+typedef struct pruned_entry pruned_entry; /* pruned_cache_internal.h */
 
 typedef struct name {
     char    text[WEIR_PREFIX_NAME + 1]; /* "": free */
@@ -52,17 +52,17 @@ struct weir_prefix {
     void             **pages; /* [n_nodes, heads] */
     slot              *slots; /* [n_snapshots] */
     float             *states; /* [n_snapshots, snapshot_bytes] */
-    size_t             node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes, all_cut_bytes;
-    cut_text          *cut; /* [limits.n_cut] and the memory of their parts behind them */
-    char              *cut_memory;
+    size_t             node_bytes, page_bytes, tip_bytes, slot_bytes, state_bytes, all_pruned_bytes;
+    pruned_entry      *pruned; /* [limits.n_pruned] and the memory of their parts behind them */
+    char              *pruned_memory;
     int64_t            heads;
     int32_t *tips; /* [n_tips] nodes that are marked and have no marked child: where sequences leave
                       the tree */
-    int32_t n_tips;
-    int64_t n_used; /* marked nodes */
-    int64_t n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
-    bool    is_paged; /* whole runs only (store.h 5) */
-    int32_t free_node,
+    int32_t  n_tips;
+    int64_t  n_used; /* marked nodes */
+    int64_t  n_sinks, n_used_sinks; /* of the nodes with pages, and of the marked ones */
+    bool     is_paged; /* whole runs only (store.h 5) */
+    int32_t  free_node,
         parent_in_use; /* of the node that is being made: not dropped with its last text */
     uint64_t          clock;
     weir_prefix_stats stats;
@@ -116,7 +116,7 @@ static inline bool is_cold(const weir_prefix *p, int32_t index)
 
 static inline bool is_lost(const weir_prefix *p, int32_t index)
 {
-    return p->heads > 0 && weir_kv_is_lost(p->store, pages_of(p, index)[0]);
+    return p->heads > 0 && weir_kv_is_unreadable(p->store, pages_of(p, index)[0]);
 }
 
 static inline void drop_pages(weir_prefix *p, int32_t index)
@@ -144,7 +144,7 @@ static inline int32_t slot_of(const weir_prefix *p, const float *state)
  * something. */
 static inline bool is_idle(const weir_prefix *p, int32_t index)
 {
-    const int64_t heads = weir_kv_store_has_cut(p->store) ? p->heads : 1;
+    const int64_t heads = weir_kv_store_has_pruned(p->store) ? p->heads : 1;
     for (int64_t h = 0; p->heads > 0 && h < heads; h++)
         if (weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1) return true;
     return p->heads == 0;
@@ -153,7 +153,7 @@ static inline bool is_idle(const weir_prefix *p, int32_t index)
 /* What dropping it would free. */
 static inline int64_t idle_pages(const weir_prefix *p, int32_t index)
 {
-    if (!weir_kv_store_has_cut(p->store)) return p->heads;
+    if (!weir_kv_store_has_pruned(p->store)) return p->heads;
     int64_t n = 0;
     for (int64_t h = 0; h < p->heads; h++)
         n += weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1;

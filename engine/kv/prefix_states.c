@@ -14,7 +14,7 @@ void prefix_detach(weir_prefix *p, int32_t index)
     p->stats.n_snapshots--;
 }
 
-float *weir_prefix_lend(weir_prefix *prefix)
+float *weir_prefix_acquire_snapshot(weir_prefix *prefix)
 {
     int32_t found = NONE;
     for (int32_t i = 0; i < prefix->limits.n_snapshots; i++) {
@@ -31,7 +31,7 @@ float *weir_prefix_lend(weir_prefix *prefix)
     return state_of(prefix, found);
 }
 
-void weir_prefix_give_back(weir_prefix *prefix, float *state)
+void weir_prefix_release_snapshot(weir_prefix *prefix, float *state)
 {
     WEIR_ASSERT(prefix->slots[slot_of(prefix, state)].state == SLOT_LENT);
     prefix->slots[slot_of(prefix, state)].state = SLOT_FREE;
@@ -43,7 +43,7 @@ void prefix_attach(weir_prefix *p, int32_t index, int32_t offset, float *state)
     for (int32_t s = p->nodes[index].snapshot; s != NONE; s = p->slots[s].next) {
         if (p->slots[s].offset != offset) continue;
         p->slots[s].last_use = p->clock;
-        weir_prefix_give_back(p, state);
+        weir_prefix_release_snapshot(p, state);
         return;
     }
     p->slots[mine] = (slot){ .state = SLOT_KEPT,
@@ -74,14 +74,14 @@ bool weir_prefix_has_free_states(const weir_prefix *prefix, int32_t n_states)
 /* ---- pinned ---------------------------------------------------------------------------------- */
 static int by_place(const void *a, const void *b)
 {
-    const weir_prefix_mark *const left = a, *const right = b;
+    const weir_prefix_snapshot *const left = a, *const right = b;
     return (left->at > right->at) - (left->at < right->at);
 }
 
-/* States of all children count, as they do for weir_prefix_take: one may be on a run of another
+/* States of all children count, as they do for weir_prefix_match: one may be on a run of another
  * text, which can be dropped meanwhile. */
 int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, const char *salt,
-                        weir_prefix_mark *marks, int32_t most)
+                        weir_prefix_snapshot *marks, int32_t most)
 {
     int32_t n = 0, before = 0, same = RUN, parent = find_salt(prefix, salt_text(salt));
     while (parent != NONE && same == RUN && before < sequence->n_computed) {
@@ -92,9 +92,9 @@ int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, cons
             const int32_t     equal =
                 common(child->tokens, tokens, child->n_tokens < left ? child->n_tokens : left);
             for (int32_t s = child->snapshot; s != NONE; s = prefix->slots[s].next) {
-                const weir_prefix_mark mark = { before + prefix->slots[s].offset,
-                                                state_of(prefix, s) };
-                bool                   is_new = prefix->slots[s].offset <= equal;
+                const weir_prefix_snapshot mark = { before + prefix->slots[s].offset,
+                                                    state_of(prefix, s) };
+                bool                       is_new = prefix->slots[s].offset <= equal;
                 for (int32_t k = 0; k < n; k++) is_new = is_new && marks[k].at != mark.at;
                 if (!is_new) continue;
                 if (n == most) memmove(marks, marks + 1, (size_t)--n * sizeof *marks);
@@ -109,9 +109,9 @@ int32_t weir_prefix_pin(weir_prefix *prefix, const weir_sequence *sequence, cons
     return n;
 }
 
-void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_mark *marks, int32_t n_marks)
+void weir_prefix_unpin(weir_prefix *prefix, const weir_prefix_snapshot *marks, int32_t n_marks)
 {
-    for (const weir_prefix_mark *mark = marks; mark < marks + n_marks; mark++) {
+    for (const weir_prefix_snapshot *mark = marks; mark < marks + n_marks; mark++) {
         slot *const pinned = &prefix->slots[slot_of(prefix, mark->state)];
         WEIR_ASSERT(pinned->pins > 0);
         if (--pinned->pins == 0 && pinned->state == SLOT_LEFT) pinned->state = SLOT_FREE;

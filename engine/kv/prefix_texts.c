@@ -2,8 +2,8 @@
  * which of them will be dropped. */
 #include <string.h>
 
-#include "engine/kv/cut_texts.h"
 #include "engine/kv/prefix_internal.h"
+#include "engine/kv/pruned_cache.h"
 
 /* ---- kept texts ------------------------------------------------------------------------------ */
 /* Tokens above a node. */
@@ -56,7 +56,7 @@ void weir_prefix_name(weir_prefix *prefix, const weir_sequence *sequence, const 
     int32_t       n_kept;
     const int32_t index = last_node(prefix, sequence, salt, &n_kept);
     if (index == NONE || text[0] == '\0' || strlen(text) > WEIR_PREFIX_NAME) return;
-    weir_prefix_unname_cut(prefix, text);
+    weir_pruned_remove_name(prefix, text);
     name *const place = place_for_name(prefix, text);
     *place = (name){ .node = index, .offset = n_kept - tokens_before(prefix, index) };
     memcpy(place->text, text, strlen(text) + 1);
@@ -147,8 +147,9 @@ static uint64_t use_of_states(const weir_prefix *p, int32_t leaf)
     return use;
 }
 
-bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states,
-                            int32_t least, weir_sequence *sequence, char salt[WEIR_PREFIX_SALT + 1])
+bool weir_prefix_next_victim(weir_prefix *prefix, weir_kv_pages wanted, int32_t n_states,
+                             int32_t least, weir_sequence *sequence,
+                             char salt[WEIR_PREFIX_SALT + 1])
 {
     const int32_t n = (int32_t)node_count(&prefix->limits);
     int32_t       found = NONE;
@@ -175,7 +176,7 @@ bool weir_prefix_endangered(weir_prefix *prefix, weir_kv_pages wanted, int32_t n
     return true;
 }
 
-int32_t weir_prefix_hold(weir_prefix *prefix, weir_sequence *sequence, const char *salt)
+int32_t weir_prefix_share(weir_prefix *prefix, weir_sequence *sequence, const char *salt)
 {
     place best;
     WEIR_ASSERT(sequence->n_computed == 0);
@@ -184,8 +185,8 @@ int32_t weir_prefix_hold(weir_prefix *prefix, weir_sequence *sequence, const cha
     return sequence->n_computed;
 }
 
-void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                       int32_t n_saved, const char *salt)
+void weir_prefix_mark_saved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
+                            int32_t n_saved, const char *salt)
 {
     int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
     for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {
@@ -202,8 +203,8 @@ void weir_prefix_tried(weir_prefix *prefix, const int32_t *tokens, int32_t n_tok
 /* Runs that another file holds too are taken for lost with it: saving their text finds that file.
  * Nothing is endangered before it was used again: else kept texts, more of them than there may be
  * files, would push out each other's files without end. */
-void weir_prefix_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
-                         const char *salt)
+void weir_prefix_mark_unsaved(weir_prefix *prefix, const int32_t *tokens, int32_t n_tokens,
+                              const char *salt)
 {
     int32_t index = find_salt(prefix, salt_text(salt)), same = RUN;
     for (int32_t at = 0; index != NONE && same == RUN && at < n_tokens; at += same) {

@@ -21,14 +21,14 @@ static int64_t cold_blocks(const weir_kv_spec *spec)
     return blocks_in(spec, weir_kv_cold_pages(spec));
 }
 
-static size_t own_book_bytes(const weir_kv_spec *spec)
+static size_t own_metadata_bytes(const weir_kv_spec *spec)
 {
     const size_t per_page = sizeof(int32_t) * (spec->evicts ? 2 : 1);
     return (size_t)spec->n_pages * per_page +
            (size_t)cold_blocks(spec) * (sizeof(int32_t) + sizeof(bool));
 }
 
-static size_t slot_book_bytes(const weir_kv_spec *spec)
+static size_t slot_metadata_bytes(const weir_kv_spec *spec)
 {
     return spec->has_device ? (size_t)(spec->n_pages - weir_kv_cold_pages(spec)) * sizeof(void *)
                             : 0;
@@ -40,17 +40,17 @@ static size_t address_bytes(const weir_kv_spec *spec)
 {
     if (kv_heads_of(spec) == 0) return 0;
     const size_t others = (size_t)blocks_in(spec, spec->n_pages - spec->n_sink_pages) *
-                          weir_kv_block_room(spec),
+                          weir_kv_block_stride(spec),
                  sinks =
-                     (size_t)blocks_in(spec, spec->n_sink_pages) * weir_kv_sink_block_room(spec);
+                     (size_t)blocks_in(spec, spec->n_sink_pages) * weir_kv_sink_block_stride(spec);
     return weir_device_space_book_bytes(others + sinks);
 }
 
-size_t weir_kv_cold_book_bytes(const weir_kv_spec *spec)
+size_t weir_kv_lower_tier_metadata_bytes(const weir_kv_spec *spec)
 {
     if (weir_kv_cold_pages(spec) == 0) return 0;
-    return own_book_bytes(spec) + slot_book_bytes(spec) +
-           weir_spill_book_bytes(cold_blocks(spec), spec->n_layers) + address_bytes(spec);
+    return own_metadata_bytes(spec) + slot_metadata_bytes(spec) +
+           weir_lower_tier_metadata_bytes(cold_blocks(spec), spec->n_layers) + address_bytes(spec);
 }
 
 size_t weir_kv_host_bytes(const weir_kv_spec *spec)
@@ -58,26 +58,26 @@ size_t weir_kv_host_bytes(const weir_kv_spec *spec)
     size_t way = 0; /* the largest part */
     for (int64_t layer = 0; spec->has_device && spec->n_disk_pages > 0 && layer < spec->n_layers;
          layer++) {
-        const size_t part = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
+        const size_t part = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
         if (part > way) way = part;
     }
-    return (size_t)blocks_in(spec, spec->n_host_pages) * weir_kv_block_room(spec) + way;
+    return (size_t)blocks_in(spec, spec->n_host_pages) * weir_kv_block_stride(spec) + way;
 }
 
-static weir_status open_spill(weir_kv_store *store, weir_error *error)
+static weir_status open_lower_tier(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
     size_t *const             parts = weir_memory_take_zero((size_t)spec->n_layers, sizeof *parts);
     if (parts == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
     for (int64_t layer = 0; layer < spec->n_layers; layer++)
-        parts[layer] = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
-    const weir_spill_layout layout = { .folder = spec->disk_folder,
-                                       .n_blocks = cold_blocks(spec),
-                                       .n_host_blocks = blocks_in(spec, spec->n_host_pages),
-                                       .n_parts = spec->n_layers,
-                                       .part_bytes = parts };
-    const weir_status       status = weir_spill_open(&store->spill, &layout, store->ledger, error);
+        parts[layer] = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
+    const weir_lower_tier_layout layout = { .folder = spec->disk_folder,
+                                            .n_blocks = cold_blocks(spec),
+                                            .n_host_blocks = blocks_in(spec, spec->n_host_pages),
+                                            .n_parts = spec->n_layers,
+                                            .part_bytes = parts };
+    const weir_status status = weir_lower_tier_open(&store->lower, &layout, store->ledger, error);
     weir_memory_give(parts);
     return status;
 }
@@ -88,18 +88,20 @@ static weir_status open_slots(weir_kv_store *store, weir_error *error)
     weir_device *const device = weir_ledger_device(store->ledger);
     char              *slot;
     size_t             n = 0;
-    for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++)
-        store->slot_bytes += (size_t)kind->most * kind->bytes;
-    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->slot_books, WEIR_ACCOUNT_PAGE_TABLES,
-                               slot_book_bytes(&store->spec), error));
+    for (const kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++)
+        store->slot_bytes += (size_t)size_class->most * size_class->bytes;
+    WEIR_TRY(weir_ledger_alloc(store->ledger, (void **)&store->slot_metadata,
+                               WEIR_ACCOUNT_PAGE_TABLES, slot_metadata_bytes(&store->spec), error));
     WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->slots, WEIR_ACCOUNT_KV,
                                     store->slot_bytes, error));
     slot = store->slots;
-    for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
-        kind->free_slots = store->slot_books + n;
-        for (int32_t i = 0; i < kind->most; i++, slot += kind->bytes)
-            kind->free_slots[kind->most - 1 - i] = slot;
-        n += (size_t)kind->most;
+    for (kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++) {
+        size_class->free_slots = store->slot_metadata + n;
+        for (int32_t i = 0; i < size_class->most; i++, slot += size_class->bytes)
+            size_class->free_slots[size_class->most - 1 - i] = slot;
+        n += (size_t)size_class->most;
     }
     if (weir_device_space_open(device, (void **)&store->memory, store->bytes) == WEIR_OK)
         return WEIR_OK;
@@ -122,9 +124,9 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
     WEIR_TRY(weir_ledger_reserve(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES,
                                  address_bytes(spec), error));
     store->address_bytes = address_bytes(spec);
-    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->cold_books, WEIR_ACCOUNT_PAGE_TABLES,
-                               own_book_bytes(spec), error));
-    store->blocks = store->cold_books;
+    WEIR_TRY(weir_ledger_alloc(store->ledger, &store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+                               own_metadata_bytes(spec), error));
+    store->blocks = store->lower_tier_metadata;
     store->alive = store->blocks + spec->n_pages;
     if (spec->evicts) store->pins = store->alive + cold_blocks(spec);
     store->lost = (bool *)(store->alive + cold_blocks(spec) + (spec->evicts ? spec->n_pages : 0));
@@ -134,22 +136,22 @@ weir_status kv_residency_open(weir_kv_store *store, weir_error *error)
     else
         WEIR_TRY(weir_ledger_map(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV,
                                  weir_kv_pool_bytes(spec), store->bytes, error));
-    return open_spill(store, error);
+    return open_lower_tier(store, error);
 }
 
 void kv_residency_close(weir_kv_store *store)
 {
-    weir_spill_close(store->spill);
+    weir_lower_tier_close(store->lower);
     if (!store->spec.has_device)
         weir_ledger_unmap(store->ledger, store->memory, WEIR_ACCOUNT_KV,
                           weir_kv_pool_bytes(&store->spec), store->bytes);
     else if (store->memory != NULL)
         weir_device_space_close(weir_ledger_device(store->ledger));
     weir_ledger_free_near(store->ledger, store->slots, WEIR_ACCOUNT_KV, store->slot_bytes);
-    weir_ledger_free(store->ledger, store->slot_books, WEIR_ACCOUNT_PAGE_TABLES,
-                     slot_book_bytes(&store->spec));
-    weir_ledger_free(store->ledger, store->cold_books, WEIR_ACCOUNT_PAGE_TABLES,
-                     own_book_bytes(&store->spec));
+    weir_ledger_free(store->ledger, store->slot_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+                     slot_metadata_bytes(&store->spec));
+    weir_ledger_free(store->ledger, store->lower_tier_metadata, WEIR_ACCOUNT_PAGE_TABLES,
+                     own_metadata_bytes(&store->spec));
     weir_ledger_return(store->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_PAGE_TABLES,
                        store->address_bytes);
     (void)pthread_mutex_destroy(&store->lock);
@@ -158,7 +160,7 @@ void kv_residency_close(weir_kv_store *store)
 /* ---- asking ---------------------------------------------------------------------------------- */
 int32_t weir_kv_place_of(const weir_kv_store *store, const void *page)
 {
-    return store->spill != NULL && page != NULL ? store->blocks[kv_page_number(store, page)]
+    return store->lower != NULL && page != NULL ? store->blocks[kv_page_number(store, page)]
                                                 : NO_BLOCK;
 }
 
@@ -167,20 +169,20 @@ bool weir_kv_is_cold(const weir_kv_store *store, const void *page)
     return weir_kv_place_of(store, page) != NO_BLOCK;
 }
 
-bool weir_kv_is_lost(const weir_kv_store *store, const void *page)
+bool weir_kv_is_unreadable(const weir_kv_store *store, const void *page)
 {
     const int32_t block = weir_kv_place_of(store, page);
     return block != NO_BLOCK && store->lost[block];
 }
 
-void weir_kv_lose(weir_kv_store *store, const void *page)
+void weir_kv_mark_unreadable(weir_kv_store *store, const void *page)
 {
     store->lost[weir_kv_place_of(store, page)] = true;
 }
 
 bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t stride)
 {
-    if (store->spill == NULL || pages[0] == NULL || weir_kv_is_cold(store, pages[0]) ||
+    if (store->lower == NULL || pages[0] == NULL || weir_kv_is_cold(store, pages[0]) ||
         kv_is_sink(store, pages[0]))
         return false;
     for (int64_t h = 0; store->pins != NULL && h < kv_heads_of(&store->spec); h++)
@@ -189,18 +191,19 @@ bool weir_kv_may_leave(const weir_kv_store *store, void *const *pages, int64_t s
     return true;
 }
 
-int64_t weir_kv_store_room(const weir_kv_store *store)
+int64_t weir_kv_free_blocks(const weir_kv_store *store)
 {
     int64_t room = INT64_MAX;
-    for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
-        if (kind == store->sinks) continue;
-        const int64_t blocks = (kind->most - kind->n_resident) / kind->per_block;
+    for (const kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++) {
+        if (size_class == store->sinks) continue;
+        const int64_t blocks = (size_class->most - size_class->n_resident) / size_class->per_block;
         if (blocks < room) room = blocks;
     }
     return room;
 }
 
-weir_spill *weir_kv_store_spill(const weir_kv_store *store) { return store->spill; }
+weir_lower_tier *weir_kv_store_lower_tier(const weir_kv_store *store) { return store->lower; }
 
 weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
 {
@@ -208,8 +211,8 @@ weir_kv_residency weir_kv_residency_of(const weir_kv_store *store)
     all.pages_in_memory = store->n_resident;
     all.pages_cold = store->spec.n_pages - store->n_free - store->n_resident;
     all.pages_on_host = store->n_on_host;
-    if (store->spill == NULL) return all;
-    const weir_spill_stats file = weir_spill_stats_of(store->spill);
+    if (store->lower == NULL) return all;
+    const weir_lower_tier_stats file = weir_lower_tier_stats_of(store->lower);
     all.bytes_read = file.read - all.bytes_back;
     all.write_errors = file.write_errors;
     all.read_errors = file.read_errors;
@@ -225,19 +228,19 @@ static bool is_on_host(const weir_kv_store *store, int32_t block)
 /* Of a page that moves. */
 static size_t room_of(const weir_kv_store *store, int64_t head)
 {
-    return weir_kv_page_room(&store->spec, head / store->spec.n_kv_heads);
+    return weir_kv_page_stride(&store->spec, head / store->spec.n_kv_heads);
 }
 
-bool kv_enter(weir_kv_store *store, page_kind *kind, void *page)
+bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page)
 {
-    WEIR_ASSERT(kind->n_resident < kind->most);
+    WEIR_ASSERT(size_class->n_resident < size_class->most);
     store->n_resident++;
-    if (kind->free_slots != NULL) {
-        void *const slot = kind->free_slots[kind->most - ++kind->n_resident];
-        weir_device_space_put(weir_ledger_device(store->ledger), page, slot, kind->bytes);
+    if (size_class->free_slots != NULL) {
+        void *const slot = size_class->free_slots[size_class->most - ++size_class->n_resident];
+        weir_device_space_put(weir_ledger_device(store->ledger), page, slot, size_class->bytes);
         return true;
     }
-    kind->n_resident++;
+    size_class->n_resident++;
     bool *const dirty = &store->dirty[kv_page_number(store, page)], was = *dirty;
     *dirty = true;
     return was;
@@ -246,24 +249,25 @@ bool kv_enter(weir_kv_store *store, page_kind *kind, void *page)
 /* The page takes no memory until it enters again. On the host it reads as zeros then. */
 static void unback(weir_kv_store *store, void *page)
 {
-    page_kind *const kind = kv_kind_at(store, page);
+    kv_size_class *const size_class = kv_size_class_at(store, page);
     store->n_resident--;
-    if (kind->free_slots != NULL) {
+    if (size_class->free_slots != NULL) {
         weir_device *const device = weir_ledger_device(store->ledger);
-        kind->free_slots[kind->most - kind->n_resident--] = weir_device_behind(device, page);
-        weir_device_space_put(device, page, NULL, kind->bytes);
+        size_class->free_slots[size_class->most - size_class->n_resident--] =
+            weir_device_behind(device, page);
+        weir_device_space_put(device, page, NULL, size_class->bytes);
         return;
     }
-    kind->n_resident--;
+    size_class->n_resident--;
     store->dirty[kv_page_number(store, page)] = false;
-    WEIR_ASSERT(madvise(page, kind->bytes, MADV_DONTNEED) == 0);
+    WEIR_ASSERT(madvise(page, size_class->bytes, MADV_DONTNEED) == 0);
 }
 
 void kv_leave(weir_kv_store *store, void *page)
 {
-    if (store->spill == NULL) {
+    if (store->lower == NULL) {
         store->n_resident--;
-        kv_kind_at(store, page)->n_resident--;
+        kv_size_class_at(store, page)->n_resident--;
         return;
     }
     const int32_t number = kv_page_number(store, page);
@@ -274,7 +278,7 @@ void kv_leave(weir_kv_store *store, void *page)
     } else {
         store->blocks[number] = NO_BLOCK;
         store->n_on_host -= is_on_host(store, block);
-        if (--store->alive[block] == 0) weir_spill_give(store->spill, block);
+        if (--store->alive[block] == 0) weir_lower_tier_free(store->lower, block);
     }
     (void)pthread_mutex_unlock(&store->lock);
 }
@@ -288,8 +292,8 @@ static weir_status write_block(weir_kv_store *store, int32_t block, void *const 
     for (int64_t layer = 0; layer < store->spec.n_layers; layer++) {
         for (int64_t h = 0; h < heads; h++)
             pieces[h] = (struct iovec){ pages[(layer * heads + h) * stride],
-                                        weir_kv_page_room(&store->spec, layer) };
-        WEIR_TRY(weir_spill_write(store->spill, block, layer, pieces, (int)heads, error));
+                                        weir_kv_page_stride(&store->spec, layer) };
+        WEIR_TRY(weir_lower_tier_write(store->lower, block, layer, pieces, (int)heads, error));
     }
     return WEIR_OK;
 }
@@ -300,14 +304,14 @@ weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t str
 {
     const int64_t heads = kv_heads_of(&store->spec);
     int32_t       block;
-    if (store->spill == NULL)
+    if (store->lower == NULL)
         return weir_error_set(error, WEIR_EFULL,
                               "there is nowhere for KV pages to go (memory.disk)");
     WEIR_ASSERT(weir_kv_may_leave(store, pages, stride));
-    WEIR_TRY(weir_spill_take(store->spill, &block, error));
+    WEIR_TRY(weir_lower_tier_alloc(store->lower, &block, error));
     const weir_status status = write_block(store, block, pages, stride, error);
     if (status != WEIR_OK) {
-        weir_spill_give(store->spill, block);
+        weir_lower_tier_free(store->lower, block);
         return status;
     }
     (void)pthread_mutex_lock(&store->lock);
@@ -321,7 +325,7 @@ weir_status weir_kv_demote(weir_kv_store *store, void *const *pages, int64_t str
     store->alive[block] = (int32_t)heads;
     store->lost[block] = false;
     store->n_on_host += is_on_host(store, block) ? heads : 0;
-    store->moved.bytes_out += (int64_t)weir_kv_block_room(&store->spec);
+    store->moved.bytes_out += (int64_t)weir_kv_block_stride(&store->spec);
     (void)pthread_mutex_unlock(&store->lock);
     return WEIR_OK;
 }
@@ -331,24 +335,24 @@ static size_t offset_in_part(const weir_kv_store *store, int64_t head)
     return (size_t)(head % store->spec.n_kv_heads) * room_of(store, head);
 }
 
-weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t stride,
-                               weir_error *error)
+weir_status weir_kv_promote(weir_kv_store *store, void *const *pages, int64_t stride,
+                            weir_error *error)
 {
     const int64_t heads = kv_heads_of(&store->spec);
     const int32_t block = weir_kv_place_of(store, pages[0]);
     weir_status   status = WEIR_OK;
     WEIR_ASSERT(block != NO_BLOCK);
-    if (weir_kv_store_room(store) < 1)
+    if (weir_kv_free_blocks(store) < 1)
         return weir_error_set(
             error, WEIR_EFULL,
             "no memory for KV pages that are needed from the tier below; raise %s",
             weir_kv_store_budget(store));
     for (int64_t h = 0; h < heads; h++)
-        (void)kv_enter(store, kv_kind_at(store, pages[h * stride]), pages[h * stride]);
+        (void)kv_enter(store, kv_size_class_at(store, pages[h * stride]), pages[h * stride]);
     for (int64_t h = 0; status == WEIR_OK && h < heads; h++)
-        status =
-            weir_spill_read(store->spill, block, h / store->spec.n_kv_heads,
-                            offset_in_part(store, h), pages[h * stride], room_of(store, h), error);
+        status = weir_lower_tier_read(store->lower, block, h / store->spec.n_kv_heads,
+                                      offset_in_part(store, h), pages[h * stride],
+                                      room_of(store, h), error);
     (void)pthread_mutex_lock(&store->lock);
     for (int64_t h = 0; h < heads; h++) {
         if (status == WEIR_OK)
@@ -360,8 +364,8 @@ weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t
         WEIR_ASSERT(store->alive[block] == heads);
         store->alive[block] = 0;
         store->n_on_host -= is_on_host(store, block) ? heads : 0;
-        weir_spill_give(store->spill, block);
-        store->moved.bytes_back += (int64_t)weir_kv_block_room(&store->spec);
+        weir_lower_tier_free(store->lower, block);
+        store->moved.bytes_back += (int64_t)weir_kv_block_stride(&store->spec);
     } else {
         store->lost[block] = true;
     }
@@ -372,8 +376,8 @@ weir_status weir_kv_bring_back(weir_kv_store *store, void *const *pages, int64_t
 weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *page, int64_t head,
                               weir_error *error)
 {
-    if (store->spill == NULL || kv_is_sink(store, page)) {
-        weir_ledger_copy(store->ledger, bytes, page, kv_room_of(store, page));
+    if (store->lower == NULL || kv_is_sink(store, page)) {
+        weir_ledger_copy(store->ledger, bytes, page, kv_stride_of(store, page));
         return weir_ledger_check(store->ledger, error);
     }
     (void)pthread_mutex_lock(&store->lock);
@@ -382,7 +386,8 @@ weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *pag
     if (block == NO_BLOCK)
         weir_ledger_copy(store->ledger, bytes, page, room_of(store, head));
     else
-        status = weir_spill_read(store->spill, block, head / store->spec.n_kv_heads,
+        status =
+            weir_lower_tier_read(store->lower, block, head / store->spec.n_kv_heads,
                                  offset_in_part(store, head), bytes, room_of(store, head), error);
     (void)pthread_mutex_unlock(&store->lock);
     return status == WEIR_OK ? weir_ledger_check(store->ledger, error) : status;
@@ -391,19 +396,21 @@ weir_status weir_kv_page_copy(weir_kv_store *store, void *bytes, const void *pag
 /* ---- checking -------------------------------------------------------------------------------- */
 static bool free_ones_are_free(const weir_kv_store *store)
 {
-    for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++)
-        for (int32_t i = 0; i < kind->n_free; i++)
-            if (store->refs[store->free[kind->first + i]] != 0) return false;
+    for (const kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++)
+        for (int32_t i = 0; i < size_class->n_free; i++)
+            if (store->refs[store->free[size_class->first + i]] != 0) return false;
     return true;
 }
 
 /* Held pages in memory are counted by kind, none has more than its part. */
-static bool kinds_have_room(const weir_kv_store *store)
+static bool size_classes_have_free(const weir_kv_store *store)
 {
     int64_t n = 0;
-    for (const page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
-        if (kind->n_resident < 0 || kind->n_resident > kind->most) return false;
-        n += kind->n_resident;
+    for (const kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++) {
+        if (size_class->n_resident < 0 || size_class->n_resident > size_class->most) return false;
+        n += size_class->n_resident;
     }
     return n == store->n_resident;
 }
@@ -414,12 +421,12 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
     int64_t       n_free = 0, n_cold = 0, n_alive = 0, n_used = 0;
     for (int64_t i = 0; i < n; i++) {
         n_free += store->refs[i] == 0;
-        const bool is_cold = store->spill != NULL && store->blocks[i] != NO_BLOCK;
+        const bool is_cold = store->lower != NULL && store->blocks[i] != NO_BLOCK;
         n_cold += is_cold;
         if (is_cold && store->refs[i] == 0)
             return weir_error_set(error, WEIR_EINVAL, "a free page is cold") == WEIR_OK;
     }
-    for (int64_t b = 0; store->spill != NULL && b < cold_blocks(&store->spec); b++) {
+    for (int64_t b = 0; store->lower != NULL && b < cold_blocks(&store->spec); b++) {
         n_alive += store->alive[b];
         n_used += store->alive[b] > 0;
     }
@@ -428,14 +435,14 @@ bool weir_kv_store_is_sound(const weir_kv_store *store, weir_error *error)
         status = weir_error_set(error, WEIR_EINVAL,
                                 "%" PRId64 " pages are free, the count says %" PRId64, n_free,
                                 store->n_free);
-    else if (store->n_resident != n - n_free - n_cold || !kinds_have_room(store))
+    else if (store->n_resident != n - n_free - n_cold || !size_classes_have_free(store))
         status = weir_error_set(
             error, WEIR_EINVAL,
             "%" PRId64 " pages are in memory of %" PRId64 " allowed, the count says %" PRId64,
             n - n_free - n_cold, n - weir_kv_cold_pages(&store->spec), store->n_resident);
     else if (n_alive != n_cold ||
-             (store->spill != NULL &&
-              n_used != cold_blocks(&store->spec) - weir_spill_free_blocks(store->spill)))
+             (store->lower != NULL &&
+              n_used != cold_blocks(&store->spec) - weir_lower_tier_free_blocks(store->lower)))
         status = weir_error_set(error, WEIR_EINVAL,
                                 "%" PRId64 " pages are cold, the tier below holds %" PRId64
                                 " in %" PRId64 " blocks",
@@ -448,19 +455,19 @@ static bool head_is_sound(const weir_kv_store *store, const weir_kv_table *table
                           weir_error *error)
 {
     const int64_t rows = weir_kv_rows_at(table, head), n = kv_pages_per_head(rows);
-    if (rows > table->n_rows || n > table->n_pages || (!table->is_cut && rows != table->n_rows))
+    if (rows > table->n_rows || n > table->n_pages || (!table->is_pruned && rows != table->n_rows))
         return weir_error_set(error, WEIR_EINVAL,
                               "head %" PRId64 " has %" PRId64 " rows, the table %" PRId64, head,
                               rows, table->n_rows) == WEIR_OK;
     for (int64_t block = 0; block < table->capacity; block++) {
         const void *const page = table->pages[head * table->capacity + block];
-        if (page == NULL && block >= (table->is_cut ? n : table->n_pages)) continue;
+        if (page == NULL && block >= (table->is_pruned ? n : table->n_pages)) continue;
         const bool is_held =
             page != NULL && block < table->n_pages && weir_kv_page_refs(store, page) >= 1;
-        const bool is_pinned =
-            store->pins == NULL || !table->is_cut || store->pins[kv_page_number(store, page)] > 0;
+        const bool is_pinned = store->pins == NULL || !table->is_pruned ||
+                               store->pins[kv_page_number(store, page)] > 0;
         if (!is_held || !is_pinned || (block >= n && weir_kv_page_refs(store, page) > 1) ||
-            (table->is_cut && weir_kv_is_cold(store, page)))
+            (table->is_pruned && weir_kv_is_cold(store, page)))
             return weir_error_set(error, WEIR_EINVAL,
                                   "block %" PRId64 " of head %" PRId64 " is unsound", block,
                                   head) == WEIR_OK;
@@ -480,7 +487,7 @@ bool weir_kv_table_is_sound(const weir_kv_store *store, const weir_kv_table *tab
         return weir_error_set(error, WEIR_EINVAL,
                               "the longest head has %" PRId64 " rows, the table %" PRId64, longest,
                               table->n_rows) == WEIR_OK;
-    for (int64_t block = 0; !table->is_cut && table->n_heads > 0 && block < table->n_pages;
+    for (int64_t block = 0; !table->is_pruned && table->n_heads > 0 && block < table->n_pages;
          block++) {
         const int32_t place = weir_kv_place_of(store, table->pages[block]);
         if (place != NO_BLOCK && block * WEIR_PAGE_TOKENS >= table->n_rows)

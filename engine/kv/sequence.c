@@ -45,12 +45,12 @@ void weir_sequence_reset(weir_sequence *sequence)
         weir_ledger_clear(sequence->ledger, sequence->recurrent, sequence->recurrent_bytes);
     sequence->recurrent_dirty = false;
     sequence->n_computed = 0;
-    if (sequence->keeping != NULL) weir_keeping_restart(sequence->keeping);
+    if (sequence->policy_run != NULL) weir_policy_run_restart(sequence->policy_run);
 }
 
 void weir_sequence_clear(weir_sequence *sequence)
 {
-    sequence->keeping = NULL;
+    sequence->policy_run = NULL;
     weir_sequence_reset(sequence);
     sequence->n_tokens = 0;
 }
@@ -58,7 +58,8 @@ void weir_sequence_clear(weir_sequence *sequence)
 size_t weir_sequence_kv_bytes(const weir_sequence *sequence)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(sequence->store);
-    return weir_kv_table_room(&sequence->table, sequence->store) + weir_kv_open_rows_bytes(spec);
+    return weir_kv_table_held_bytes(&sequence->table, sequence->store) +
+           weir_kv_open_rows_bytes(spec);
 }
 
 size_t weir_sequence_bytes(const weir_sequence *sequence)
@@ -78,5 +79,6 @@ void weir_sequence_fork(weir_sequence *dst, const weir_sequence *src)
     if (src->recurrent_bytes > 0)
         weir_ledger_copy(dst->ledger, dst->recurrent, src->recurrent, src->recurrent_bytes);
     dst->recurrent_dirty = src->recurrent_dirty;
-    if (dst->keeping != NULL && src->keeping != NULL) weir_keeping_fork(dst->keeping, src->keeping);
+    if (dst->policy_run != NULL && src->policy_run != NULL)
+        weir_policy_run_fork(dst->policy_run, src->policy_run);
 }

@@ -5,7 +5,7 @@
  * `n_computed` were computed: their rows are in its memory, but for those that were evicted
  * (evict.h). */
 #pragma once
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/kv/store.h"
 
 #ifdef __cplusplus
@@ -16,13 +16,13 @@ struct weir_sequence {
     int32_t *tokens; /* [max_rows + 1]; owned, on the ledger */
     int32_t  n_tokens, n_computed; /* n_computed counts the text's rows, evicted ones too: the next
                                       row's position */
-    weir_kv_table      table;
-    float             *recurrent; /* recurrent_bytes near the kernels; charged to the ledger */
-    size_t             recurrent_bytes;
-    bool               recurrent_dirty;
-    weir_kv_store     *store;
-    weir_ledger       *ledger;
-    weir_keeping_text *keeping; /* borrowed; NULL: every row stays */
+    weir_kv_table         table;
+    float                *recurrent; /* recurrent_bytes near the kernels; charged to the ledger */
+    size_t                recurrent_bytes;
+    bool                  recurrent_dirty;
+    weir_kv_store        *store;
+    weir_ledger          *ledger;
+    weir_policy_sequence *policy_run; /* borrowed; NULL: every row stays */
 };
 
 /* What the account tokens holds for a sequence of `rows` rows. */

@@ -6,7 +6,7 @@
  * before they come here. Pages go out and come in as bytes: what they hold is the business of the
  * KV format that the header names. */
 #pragma once
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/kv/prefix.h"
 #include "engine/kv/residency.h"
 
@@ -32,7 +32,7 @@ typedef struct weir_session_identity {
     char     format[WEIR_SESSION_FORMAT]; /* of K and V rows, with the layers that differ */
     char
         sink_format[WEIR_SESSION_SINK_FORMAT]; /* of the first n_sinks blocks; "": there are none */
-    char policy[WEIR_SESSION_POLICY]; /* which rows stay: "full:0" of an engine; "NAME:BUDGET" of
+    char    policy[WEIR_SESSION_POLICY]; /* which rows stay: "full:0" of an engine; "NAME:BUDGET" of
                                          the file of a text that a policy watched */
     int64_t n_layers, n_kv_heads, key_dim, value_dim, state_bytes;
     int64_t block_bytes; /* the pages of 64 tokens over all layers and heads */
@@ -43,7 +43,7 @@ typedef struct weir_session_identity {
  * were. Bytes are aligned to 4096. */
 typedef struct weir_session_source {
     weir_status (*page)(void *user, void *bytes, int64_t block, int64_t head,
-                        weir_error *error); /* weir_kv_page_room of them */
+                        weir_error *error); /* weir_kv_page_stride of them */
     weir_status (*state)(void *user, void *bytes, int32_t state, size_t at, size_t n,
                          weir_error *error);
     void *user;
@@ -51,15 +51,15 @@ typedef struct weir_session_source {
 } weir_session_source;
 
 /* What a policy left of a text and remembers of it. */
-typedef struct weir_session_cut {
+typedef struct weir_session_pruned {
     const int32_t *head_rows; /* [n_layers * n_kv_heads] rows that are there */
     const void *open; /* weir_kv_open_rows_bytes: rows that wait for their page to be full; NULL: no
                          format has any */
-    weir_keeping_past past; /* the last turn ends with the text */
-    const char       *policy; /* as weir_policy_options_print prints it */
-    const void       *state; /* as weir_policy_write leaves it */
-    size_t            state_bytes;
-} weir_session_cut;
+    weir_policy_history past; /* the last turn ends with the text */
+    const char         *policy; /* as weir_policy_options_print prints it */
+    const void         *state; /* as weir_policy_write leaves it */
+    size_t              state_bytes;
+} weir_session_pruned;
 
 /* How a file keeps a text that is asked from more than continued; zero: as it is in memory. A state
  * that is not exact is the only one of its file. */
@@ -89,11 +89,12 @@ typedef struct weir_session_text {
     const weir_kv_spec *spec; /* of the pages */
     weir_kv_store
         *store; /* whose pages may be on disk, and move meanwhile; NULL: they are in memory */
-    const weir_prefix_mark *states; /* [n_states], ascending; at most WEIR_SESSION_STATES; packed
+    const weir_prefix_snapshot
+                              *states; /* [n_states], ascending; at most WEIR_SESSION_STATES; packed
                                        ones in form.packed_bytes */
     const weir_session_source *source; /* NULL: `pages` and the states' memory are read */
-    const weir_session_cut *
-        cut; /* NULL: every row is there. Else at most one state, after all tokens, and no source */
+    const weir_session_pruned *
+        pruned; /* NULL: every row is there. Else at most one state, after all tokens, and no source */
     bool is_automatic; /* nobody asked for it: may be deleted when there are too many */
     weir_session_form form; /* not with cut */
 } weir_session_text;
@@ -114,7 +115,7 @@ typedef struct weir_session_header {
     int32_t               n_tokens, n_states;
     weir_session_form     form;
     bool                  is_automatic;
-    bool                  is_cut; /* a policy watched it: version 3 */
+    bool                  is_pruned; /* a policy watched it: version 3 */
     size_t                pages_bytes, policy_bytes, open_bytes; /* of such a text's sections */
 } weir_session_header;
 
@@ -166,15 +167,15 @@ WEIR_MUST_CHECK weir_status weir_session_read_rows(weir_session_reader *reader, 
  * out->head_rows and out->open are left alone. Turns are checked, the state is what its policy
  * makes of it. */
 WEIR_MUST_CHECK weir_status weir_session_read_policy(weir_session_reader *reader,
-                                                     weir_session_cut *out, void *memory,
+                                                     weir_session_pruned *out, void *memory,
                                                      weir_error *error);
 WEIR_MUST_CHECK weir_status weir_session_read_open(
     weir_session_reader *reader, void *open, weir_error *error); /* open_bytes of the header */
-WEIR_MUST_CHECK weir_status weir_session_read_cut_pages(weir_session_reader *reader,
-                                                        void *const *pages, int64_t page_stride,
-                                                        const int32_t      *head_rows,
-                                                        const weir_kv_spec *spec,
-                                                        weir_error         *error);
+WEIR_MUST_CHECK weir_status weir_session_read_pruned_pages(weir_session_reader *reader,
+                                                           void *const *pages, int64_t page_stride,
+                                                           const int32_t      *head_rows,
+                                                           const weir_kv_spec *spec,
+                                                           weir_error         *error);
 
 /* weir_session_read_pages in pieces: the pages of blocks [first, end), from 0 upwards without gaps;
  * those before them may have moved. The last piece finds out whether the checksum of all is

@@ -54,7 +54,7 @@ static inline int64_t session_pages_of(int32_t rows)
     return ((int64_t)rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
 }
 /* Bytes of all pages of heads with so many rows. */
-size_t session_cut_pages_bytes(const weir_kv_spec *spec, const int32_t *head_rows);
+size_t session_pruned_pages_bytes(const weir_kv_spec *spec, const int32_t *head_rows);
 /* What the header says of it: the name and the budget. */
 void session_print_policy(char out[WEIR_SESSION_POLICY], const char *text, int64_t budget);
 /* Header numbers of a text that is written. */

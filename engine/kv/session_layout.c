@@ -71,10 +71,10 @@ static bool is_size(int64_t value, int64_t least, int64_t most)
     return value >= least && value <= most;
 }
 
-static bool cut_is_sane(const weir_session_header *header)
+static bool pruned_is_sane(const weir_session_header *header)
 {
     enum { LEAST = SESSION_POLICY_FIXED + SESSION_TURN };
-    if (!header->is_cut) return true;
+    if (!header->is_pruned) return true;
     return header->n_states <= 1 && header->policy_bytes >= LEAST &&
            header->policy_bytes <= (size_t)1 << 40 && header->open_bytes <= (size_t)1 << 40;
 }
@@ -84,7 +84,7 @@ static bool form_is_sane(const weir_session_header *header)
     const weir_session_form *const form = &header->form;
     const bool                     is_packed = form->state_bits != 0;
     if (!weir_session_has_form(header)) return form->n_rest == 0 && form->packed_bytes == 0;
-    return !header->is_cut && (!is_packed || form->state_bits == 8 || form->state_bits == 4) &&
+    return !header->is_pruned && (!is_packed || form->state_bits == 8 || form->state_bits == 4) &&
            (form->packed_bytes > 0) == is_packed && form->packed_bytes <= (size_t)1 << 40 &&
            (header->n_states == 1 || weir_session_form_is_exact(form)) && form->n_rest >= 0 &&
            form->n_rest <= INT32_MAX - header->n_tokens;
@@ -110,8 +110,8 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
         header->n_states >= 0 && header->n_states <= WEIR_SESSION_STATES &&
         header->n_states <= header->n_tokens && (header->n_states == 0) == (id->state_bytes == 0) &&
         header->salt_bytes >= 1 && header->salt_bytes <= WEIR_PREFIX_SALT;
-    if (!is_sane || !cut_is_sane(header) || !form_is_sane(header)) return false;
-    layout->n_sections = header->is_cut ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE;
+    if (!is_sane || !pruned_is_sane(header) || !form_is_sane(header)) return false;
+    layout->n_sections = header->is_pruned ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE;
     layout->n_heads = id->n_layers * id->n_kv_heads;
     layout->n_blocks = ((int64_t)header->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
     size_t sizes[SESSION_SECTIONS] = {
@@ -127,7 +127,7 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
         !weir_mul_size(&sink_bytes, (size_t)sinks, (size_t)id->sink_block_bytes) ||
         !weir_add_size(&sizes[SESSION_PAGES], sizes[SESSION_PAGES], sink_bytes))
         return false;
-    if (header->is_cut) {
+    if (header->is_pruned) {
         if (header->pages_bytes > sizes[SESSION_PAGES]) return false;
         sizes[SESSION_PAGES] = header->pages_bytes;
         sizes[SESSION_ROWS] = (size_t)layout->n_heads * sizeof(int32_t);
@@ -146,7 +146,7 @@ bool session_layout_of(session_layout *layout, const weir_session_header *header
     return at <= INT64_MAX;
 }
 
-size_t session_cut_pages_bytes(const weir_kv_spec *spec, const int32_t *head_rows)
+size_t session_pruned_pages_bytes(const weir_kv_spec *spec, const int32_t *head_rows)
 {
     size_t bytes = 0;
     for (int64_t h = 0; h < spec->n_layers * spec->n_kv_heads; h++)
@@ -166,20 +166,20 @@ void session_print_policy(char out[WEIR_SESSION_POLICY], const char *text, int64
 void session_header_of(weir_session_header *header, const weir_session_identity *identity,
                        const weir_session_text *text)
 {
-    const weir_session_cut *const cut = text->cut;
+    const weir_session_pruned *const pruned = text->pruned;
     *header = (weir_session_header){ .identity = *identity,
                                      .salt_bytes = strlen(text->salt),
                                      .n_tokens = text->n_tokens,
                                      .n_states = text->n_states,
                                      .form = text->form,
                                      .is_automatic = text->is_automatic,
-                                     .is_cut = cut != NULL };
-    if (cut == NULL) return;
-    session_print_policy(header->identity.policy, cut->policy, cut->past.budget);
-    header->pages_bytes = session_cut_pages_bytes(text->spec, cut->head_rows);
-    header->policy_bytes = SESSION_POLICY_FIXED + (size_t)cut->past.n_turns * SESSION_TURN +
-                           strlen(cut->policy) + cut->state_bytes;
-    header->open_bytes = cut->open != NULL ? weir_kv_open_rows_bytes(text->spec) : 0;
+                                     .is_pruned = pruned != NULL };
+    if (pruned == NULL) return;
+    session_print_policy(header->identity.policy, pruned->policy, pruned->past.budget);
+    header->pages_bytes = session_pruned_pages_bytes(text->spec, pruned->head_rows);
+    header->policy_bytes = SESSION_POLICY_FIXED + (size_t)pruned->past.n_turns * SESSION_TURN +
+                           strlen(pruned->policy) + pruned->state_bytes;
+    header->open_bytes = pruned->open != NULL ? weir_kv_open_rows_bytes(text->spec) : 0;
 }
 
 size_t weir_session_file_bytes(const weir_session_identity *identity, const weir_session_text *text)
@@ -199,7 +199,7 @@ void session_header_encode(unsigned char out[SESSION_HEADER], const weir_session
     memset(out, 0, SESSION_HEADER);
     memcpy(out, SESSION_MAGIC, 8);
     session_put32(out + AT_VERSION, weir_session_has_form(header) ? 4
-                                    : header->is_cut              ? 3
+                                    : header->is_pruned           ? 3
                                     : id->n_sinks > 0             ? 2
                                                                   : 1);
     session_put32(out + AT_HEADER_BYTES, SESSION_HEADER);
@@ -278,13 +278,13 @@ static weir_status check_frame(const unsigned char *bytes, const char *path, wei
             path, version, (int)WEIR_SESSION_VERSION);
     if (session_get64(bytes + AT_CHECKSUM) != XXH3_64bits(bytes, AT_CHECKSUM))
         return damaged(path, "the header's checksum is wrong", error);
-    const bool is_cut = version == 3,
+    const bool is_pruned = version == 3,
                has_sinks = !weir_bytes_are_zero(bytes + AT_SINKS, AT_END - AT_SINKS);
     const bool has_form = version == 4;
-    const int  end = has_form ? AT_END_OF_FORM : is_cut ? AT_END_OF_CUT : AT_END;
+    const int  end = has_form ? AT_END_OF_FORM : is_pruned ? AT_END_OF_CUT : AT_END;
     if (session_get32(bytes + AT_HEADER_BYTES) != SESSION_HEADER ||
         session_get64(bytes + AT_N_SECTIONS) !=
-            (is_cut ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE) ||
+            (is_pruned ? SESSION_SECTIONS : SESSION_SECTIONS_BEFORE) ||
         session_get32(bytes + AT_PAGE_TOKENS) != WEIR_PAGE_TOKENS ||
         session_get32(bytes + AT_PAGE_LAYOUT) != SESSION_PAGE_LAYOUT ||
         session_get64(bytes + AT_FLAGS) > FLAG_AUTOMATIC ||
@@ -341,14 +341,14 @@ weir_status session_header_decode(weir_session_header *header, session_layout *l
     header->n_tokens = (int32_t)n_tokens;
     header->n_states = (int32_t)n_states;
     header->salt_bytes = (size_t)salt;
-    header->is_cut = session_get32(bytes + AT_VERSION) == 3;
-    if (header->is_cut) {
+    header->is_pruned = session_get32(bytes + AT_VERSION) == 3;
+    if (header->is_pruned) {
         header->pages_bytes = (size_t)session_get64(bytes + at_section(SESSION_PAGES) + 16);
         header->policy_bytes = (size_t)session_get64(bytes + at_section(SESSION_POLICY_STATE) + 16);
         header->open_bytes = (size_t)session_get64(bytes + at_section(SESSION_OPEN_ROWS) + 16);
     }
     WEIR_TRY(decode_form(header, bytes, path, error));
-    if (header->is_cut && !is_policy(id->policy))
+    if (header->is_pruned && !is_policy(id->policy))
         return damaged(path, "the header's policy is none", error);
     if (!session_layout_of(layout, header))
         return damaged(path, "a size in the header is out of range", error);

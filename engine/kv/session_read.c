@@ -229,7 +229,7 @@ weir_status weir_session_check(const weir_session_reader *reader, const weir_ses
                               "%s: made with another tokenizer: its digest is %016" PRIx64
                               ", here %016" PRIx64,
                               reader->path, id->tokenizer[0], own->tokenizer[0]);
-    if (!reader->header.is_cut && strcmp(id->policy, own->policy) != 0)
+    if (!reader->header.is_pruned && strcmp(id->policy, own->policy) != 0)
         return weir_error_set(error, WEIR_EMISMATCH,
                               "%s: made with the policy %s, the one here is %s (kv.policy)",
                               reader->path, id->policy, own->policy);
@@ -278,7 +278,7 @@ weir_status weir_session_read_places(weir_session_reader *reader, int32_t *place
             return weir_error_set(error, WEIR_EFORMAT,
                                   "%s: state %d is after token %d, out of order or range",
                                   reader->path, (int)i, (int)places[i]);
-    if (reader->header.is_cut && reader->header.n_states > 0 &&
+    if (reader->header.is_pruned && reader->header.n_states > 0 &&
         places[0] != reader->header.n_tokens)
         return weir_error_set(error, WEIR_EFORMAT,
                               "%s: the state is after token %d, the text ends at %d", reader->path,
@@ -316,7 +316,7 @@ static weir_status other_sizes(const weir_session_reader *r, weir_error *error)
 weir_status weir_session_read_rows(weir_session_reader *reader, int32_t *head_rows,
                                    const weir_kv_spec *spec, weir_error *error)
 {
-    WEIR_ASSERT(reader->header.is_cut);
+    WEIR_ASSERT(reader->header.is_pruned);
     if (!are_sizes_ours(reader, spec)) return other_sizes(reader, error);
     WEIR_TRY(read_whole(reader, SESSION_ROWS, head_rows, error));
     for (int64_t h = 0; h < reader->layout.n_heads; h++)
@@ -326,7 +326,7 @@ weir_status weir_session_read_rows(weir_session_reader *reader, int32_t *head_ro
                                   " tokens",
                                   reader->path, h, head_rows[h], reader->header.n_tokens);
     const size_t open = weir_kv_open_rows_bytes(spec);
-    if (session_cut_pages_bytes(spec, head_rows) != reader->header.pages_bytes ||
+    if (session_pruned_pages_bytes(spec, head_rows) != reader->header.pages_bytes ||
         reader->header.open_bytes != open)
         return weir_error_set(error, WEIR_EFORMAT, "%s: its pages are not those of its rows",
                               reader->path);
@@ -334,7 +334,7 @@ weir_status weir_session_read_rows(weir_session_reader *reader, int32_t *head_ro
 }
 
 /* Prompts and answers that follow each other to the end of the text. */
-static bool are_turns(const weir_session_reader *r, const weir_keeping_past *past)
+static bool are_turns(const weir_session_reader *r, const weir_policy_history *past)
 {
     int32_t at = 0;
     for (int32_t i = 0; i < past->n_turns; i++) {
@@ -346,13 +346,13 @@ static bool are_turns(const weir_session_reader *r, const weir_keeping_past *pas
            past->n_pinned >= 0 && past->n_pinned <= past->turns[0].prompt;
 }
 
-weir_status weir_session_read_policy(weir_session_reader *reader, weir_session_cut *out,
+weir_status weir_session_read_policy(weir_session_reader *reader, weir_session_pruned *out,
                                      void *memory, weir_error *error)
 {
     char *const                bytes = memory;
     const unsigned char *const at = memory;
     const size_t               n = reader->header.policy_bytes;
-    WEIR_ASSERT(reader->header.is_cut);
+    WEIR_ASSERT(reader->header.is_pruned);
     WEIR_TRY(read_whole(reader, SESSION_POLICY_STATE, memory, error));
     const uint32_t n_pinned = session_get32(at + 24), n_turns = session_get32(at + 28),
                    text = session_get32(at + 32);
@@ -362,10 +362,10 @@ weir_status weir_session_read_policy(weir_session_reader *reader, weir_session_c
         return weir_error_set(error, WEIR_EFORMAT,
                               "%s: what it says of its KV policy has sizes out of range",
                               reader->path);
-    weir_keeping_past past = { .policy = { session_get64(at), session_get64(at + 8) },
-                               .budget = (int64_t)session_get64(at + 16),
-                               .n_pinned = (int32_t)n_pinned,
-                               .n_turns = (int32_t)n_turns };
+    weir_policy_history past = { .policy = { session_get64(at), session_get64(at + 8) },
+                                 .budget = (int64_t)session_get64(at + 16),
+                                 .n_pinned = (int32_t)n_pinned,
+                                 .n_turns = (int32_t)n_turns };
     for (uint32_t i = 0; i < n_turns; i++) {
         const unsigned char *const turn = at + SESSION_POLICY_FIXED + i * SESSION_TURN;
         past.turns[i] = (weir_turn){ .prompt = (int32_t)session_get32(turn),
@@ -398,12 +398,12 @@ weir_status weir_session_read_open(weir_session_reader *reader, void *open, weir
     return end_section(reader, SESSION_OPEN_ROWS, error);
 }
 
-weir_status weir_session_read_cut_pages(weir_session_reader *reader, void *const *pages,
-                                        int64_t page_stride, const int32_t *head_rows,
-                                        const weir_kv_spec *spec, weir_error *error)
+weir_status weir_session_read_pruned_pages(weir_session_reader *reader, void *const *pages,
+                                           int64_t page_stride, const int32_t *head_rows,
+                                           const weir_kv_spec *spec, weir_error *error)
 {
     if (!are_sizes_ours(reader, spec)) return other_sizes(reader, error);
-    WEIR_ASSERT(session_cut_pages_bytes(spec, head_rows) == reader->header.pages_bytes);
+    WEIR_ASSERT(session_pruned_pages_bytes(spec, head_rows) == reader->header.pages_bytes);
     begin_section(reader, SESSION_PAGES);
     for (int64_t block = 0; block < reader->layout.n_blocks; block++)
         for (int64_t head = 0; head < reader->layout.n_heads; head++)
@@ -425,7 +425,7 @@ weir_status weir_session_read_blocks(weir_session_reader *reader, void *const *p
         spec->sinks.n_pages != id->n_sinks)
         return weir_error_set(error, WEIR_EMISMATCH,
                               "%s: its pages are of another size than those here", reader->path);
-    WEIR_ASSERT(end <= reader->layout.n_blocks && !reader->header.is_cut);
+    WEIR_ASSERT(end <= reader->layout.n_blocks && !reader->header.is_pruned);
     if (first == 0) begin_section(reader, SESSION_PAGES);
     for (int64_t block = first; block < end; block++)
         for (int64_t head = 0; head < reader->layout.n_heads; head++)

@@ -63,9 +63,9 @@ static weir_status add(writer *w, const void *bytes, size_t n)
 /* The largest page, rounded so that copies stay aligned. */
 static size_t copy_bytes(const weir_kv_spec *spec)
 {
-    size_t most = weir_kv_sink_page_room(spec);
+    size_t most = weir_kv_sink_page_stride(spec);
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
-        const size_t bytes = weir_kv_page_room(spec, layer);
+        const size_t bytes = weir_kv_page_stride(spec, layer);
         if (bytes > most) most = bytes;
     }
     return session_padded(most);
@@ -73,7 +73,7 @@ static size_t copy_bytes(const weir_kv_spec *spec)
 
 size_t weir_session_copy_bytes(const weir_kv_spec *spec)
 {
-    return COPIES * copy_bytes(spec) + WEIR_SPILL_ALIGNMENT;
+    return COPIES * copy_bytes(spec) + WEIR_LOWER_TIER_ALIGNMENT;
 }
 
 static weir_status open_copies(writer *w, const weir_session_text *text)
@@ -88,7 +88,8 @@ static weir_status open_copies(writer *w, const weir_session_text *text)
     char *const memory = text->source != NULL ? text->source->memory : w->memory;
     if (memory == NULL)
         return weir_error_set(w->error, WEIR_ENOMEM, "%s: no memory to write it", w->path);
-    w->copies = memory + (WEIR_SPILL_ALIGNMENT - (uintptr_t)memory % WEIR_SPILL_ALIGNMENT);
+    w->copies =
+        memory + (WEIR_LOWER_TIER_ALIGNMENT - (uintptr_t)memory % WEIR_LOWER_TIER_ALIGNMENT);
     return WEIR_OK;
 }
 
@@ -139,30 +140,31 @@ static weir_status end_section(writer *w, session_section *section)
     return WEIR_OK;
 }
 
-static weir_status write_policy(writer *w, const weir_session_cut *cut, session_section *section)
+static weir_status write_policy(writer *w, const weir_session_pruned *pruned,
+                                session_section *section)
 {
     unsigned char bytes[SESSION_POLICY_FIXED + WEIR_TURNS * SESSION_TURN] = { 0 }, *at = bytes;
-    const size_t  n = strlen(cut->policy);
-    for (int i = 0; i < 2; i++, at += 8) session_put64(at, cut->past.policy[i]);
-    session_put64(at, (uint64_t)cut->past.budget);
-    session_put32(at + 8, (uint32_t)cut->past.n_pinned);
-    session_put32(at + 12, (uint32_t)cut->past.n_turns);
+    const size_t  n = strlen(pruned->policy);
+    for (int i = 0; i < 2; i++, at += 8) session_put64(at, pruned->past.policy[i]);
+    session_put64(at, (uint64_t)pruned->past.budget);
+    session_put32(at + 8, (uint32_t)pruned->past.n_pinned);
+    session_put32(at + 12, (uint32_t)pruned->past.n_turns);
     session_put32(at + 16, (uint32_t)n);
     at = bytes + SESSION_POLICY_FIXED;
-    for (int32_t i = 0; i < cut->past.n_turns; i++, at += SESSION_TURN) {
-        session_put32(at, (uint32_t)cut->past.turns[i].prompt);
-        session_put32(at + 4, (uint32_t)cut->past.turns[i].end);
+    for (int32_t i = 0; i < pruned->past.n_turns; i++, at += SESSION_TURN) {
+        session_put32(at, (uint32_t)pruned->past.turns[i].prompt);
+        session_put32(at + 4, (uint32_t)pruned->past.turns[i].end);
     }
     WEIR_TRY(add(w, bytes, (size_t)(at - bytes)));
-    WEIR_TRY(add(w, cut->policy, n));
-    WEIR_TRY(add(w, cut->state, cut->state_bytes));
+    WEIR_TRY(add(w, pruned->policy, n));
+    WEIR_TRY(add(w, pruned->state, pruned->state_bytes));
     return end_section(w, section); /* writes all of it before `bytes` go */
 }
 
 /* Near the kernels, as pages are. */
 static weir_status add_open(writer *w, const weir_session_text *text, size_t bytes)
 {
-    const char *const from = text->cut->open;
+    const char *const from = text->pruned->open;
     char             *copy;
     if (w->copies == NULL || text->store == NULL) return add(w, from, bytes);
     for (size_t at = 0; at < bytes; at += w->copy_bytes) {
@@ -175,12 +177,12 @@ static weir_status add_open(writer *w, const weir_session_text *text, size_t byt
     return WEIR_OK;
 }
 
-static weir_status write_cut(writer *w, const weir_session_text *text, session_layout *layout)
+static weir_status write_pruned(writer *w, const weir_session_text *text, session_layout *layout)
 {
-    const weir_session_cut *const cut = text->cut;
-    WEIR_TRY(add(w, cut->head_rows, layout->sections[SESSION_ROWS].size));
+    const weir_session_pruned *const pruned = text->pruned;
+    WEIR_TRY(add(w, pruned->head_rows, layout->sections[SESSION_ROWS].size));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_ROWS]));
-    WEIR_TRY(write_policy(w, cut, &layout->sections[SESSION_POLICY_STATE]));
+    WEIR_TRY(write_policy(w, pruned, &layout->sections[SESSION_POLICY_STATE]));
     WEIR_TRY(add_open(w, text, layout->sections[SESSION_OPEN_ROWS].size));
     return end_section(w, &layout->sections[SESSION_OPEN_ROWS]);
 }
@@ -201,10 +203,10 @@ static weir_status write_sections(writer *w, const weir_session_text *text,
     WEIR_TRY(end_section(w, &layout->sections[SESSION_STATES]));
     for (int64_t block = 0; block < layout->n_blocks; block++)
         for (int64_t head = 0; head < layout->n_heads; head++)
-            if (text->cut == NULL || block < session_pages_of(text->cut->head_rows[head]))
+            if (text->pruned == NULL || block < session_pages_of(text->pruned->head_rows[head]))
                 WEIR_TRY(add_page(w, text, block, head));
     WEIR_TRY(end_section(w, &layout->sections[SESSION_PAGES]));
-    return text->cut != NULL ? write_cut(w, text, layout) : WEIR_OK;
+    return text->pruned != NULL ? write_pruned(w, text, layout) : WEIR_OK;
 }
 
 static weir_status write_file(writer *w, const weir_session_header *header,

@@ -40,23 +40,23 @@ size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec)
 
 static size_t rounded(const weir_kv_spec *spec, size_t bytes)
 {
-    const size_t round = WEIR_SPILL_ALIGNMENT - 1;
+    const size_t round = WEIR_LOWER_TIER_ALIGNMENT - 1;
     return weir_kv_cold_pages(spec) > 0 ? (bytes + round) & ~round : bytes;
 }
 
-size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer)
+size_t weir_kv_page_stride(const weir_kv_spec *spec, int64_t layer)
 {
     return rounded(spec, weir_kv_page_bytes(spec, layer));
 }
 
-size_t weir_kv_sink_page_room(const weir_kv_spec *spec)
+size_t weir_kv_sink_page_stride(const weir_kv_spec *spec)
 {
     return spec->sinks.n_pages > 0 ? rounded(spec, sink_page_bytes(spec)) : 0;
 }
 
-size_t weir_kv_sink_block_room(const weir_kv_spec *spec)
+size_t weir_kv_sink_block_stride(const weir_kv_spec *spec)
 {
-    return (size_t)kv_heads_of(spec) * weir_kv_sink_page_room(spec);
+    return (size_t)kv_heads_of(spec) * weir_kv_sink_page_stride(spec);
 }
 
 /* Of the first n_blocks of a text. */
@@ -65,18 +65,18 @@ static int64_t sinks_among(const weir_kv_spec *spec, int64_t n_blocks)
     return n_blocks < spec->sinks.n_pages ? n_blocks : spec->sinks.n_pages;
 }
 
-size_t weir_kv_text_room(const weir_kv_spec *spec, int64_t n_blocks)
+size_t weir_kv_blocks_bytes(const weir_kv_spec *spec, int64_t n_blocks)
 {
     const int64_t sinks = sinks_among(spec, n_blocks);
-    return (size_t)sinks * weir_kv_sink_block_room(spec) +
-           (size_t)(n_blocks - sinks) * weir_kv_block_room(spec);
+    return (size_t)sinks * weir_kv_sink_block_stride(spec) +
+           (size_t)(n_blocks - sinks) * weir_kv_block_stride(spec);
 }
 
-size_t weir_kv_block_room(const weir_kv_spec *spec)
+size_t weir_kv_block_stride(const weir_kv_spec *spec)
 {
     size_t bytes = 0;
     for (int64_t i = 0; i < spec->n_layers; i++)
-        bytes += (size_t)spec->n_kv_heads * weir_kv_page_room(spec, i);
+        bytes += (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, i);
     return bytes;
 }
 
@@ -112,49 +112,56 @@ weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t 
     return (weir_kv_pages){ .sinks = sinks * heads, .others = (end - first - sinks) * heads };
 }
 
-size_t weir_kv_book_bytes(void) { return 2 * sizeof(int32_t) + sizeof(uint16_t) + sizeof(bool); }
+size_t weir_kv_page_metadata_bytes(void)
+{
+    return 2 * sizeof(int32_t) + sizeof(uint16_t) + sizeof(bool);
+}
 
 /* ---- the pool -------------------------------------------------------------------------------- */
 /* Sorts the layers' pages into kinds, with the number of each. */
-static weir_status find_kinds(weir_kv_store *store, weir_error *error)
+static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
 {
     const weir_kv_spec *const spec = &store->spec;
     const int64_t heads = kv_heads_of(spec), n_others = spec->n_pages - spec->n_sink_pages,
                   blocks = heads > 0 ? n_others / heads : 0;
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
-        const size_t bytes = weir_kv_page_room(spec, layer);
-        int32_t      kind = 0;
-        while (kind < store->n_kinds && store->kinds[kind].bytes != bytes) kind++;
-        if (kind == KINDS)
+        const size_t bytes = weir_kv_page_stride(spec, layer);
+        int32_t      size_class = 0;
+        while (size_class < store->n_classes && store->size_classes[size_class].bytes != bytes)
+            size_class++;
+        if (size_class == KINDS)
             return weir_error_set(error, WEIR_EUNSUPPORTED,
                                   "the layers' KV formats have more than %d page sizes", KINDS);
-        if (kind == store->n_kinds) store->kinds[store->n_kinds++] = (page_kind){ .bytes = bytes };
-        store->kinds[kind].n += (int32_t)(blocks * spec->n_kv_heads);
-        store->kinds[kind].per_block += (int32_t)spec->n_kv_heads;
+        if (size_class == store->n_classes)
+            store->size_classes[store->n_classes++] = (kv_size_class){ .bytes = bytes };
+        store->size_classes[size_class].n += (int32_t)(blocks * spec->n_kv_heads);
+        store->size_classes[size_class].per_block += (int32_t)spec->n_kv_heads;
     }
-    if (store->n_kinds == 1) store->kinds[0].n = (int32_t)n_others;
+    if (store->n_classes == 1) store->size_classes[0].n = (int32_t)n_others;
     const bool is_whole =
         blocks * heads == n_others &&
         (heads == 0 || (spec->n_disk_pages % heads == 0 && spec->n_host_pages % heads == 0 &&
                         spec->n_sink_pages % heads == 0));
     if (spec->sinks.n_pages > 0 && heads > 0) {
-        store->sinks = &store->kinds[store->n_kinds++];
-        *store->sinks = (page_kind){ .bytes = weir_kv_sink_page_room(spec),
-                                     .n = (int32_t)spec->n_sink_pages,
-                                     .per_block = (int32_t)heads };
+        store->sinks = &store->size_classes[store->n_classes++];
+        *store->sinks = (kv_size_class){ .bytes = weir_kv_sink_page_stride(spec),
+                                         .n = (int32_t)spec->n_sink_pages,
+                                         .per_block = (int32_t)heads };
     }
-    if ((store->n_kinds > 1 || weir_kv_cold_pages(spec) > 0) && !is_whole)
+    if ((store->n_classes > 1 || weir_kv_cold_pages(spec) > 0) && !is_whole)
         return weir_error_set(error, WEIR_EINVAL,
                               "a KV store of %" PRId64 " pages: no multiple of the %" PRId64
                               " that 64 tokens take",
                               spec->n_pages, heads);
-    for (int32_t i = 1; i < store->n_kinds; i++)
-        store->kinds[i].first = store->kinds[i - 1].first + store->kinds[i - 1].n;
-    for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
-        const int64_t cold = kind == store->sinks || heads == 0
+    for (int32_t i = 1; i < store->n_classes; i++)
+        store->size_classes[i].first =
+            store->size_classes[i - 1].first + store->size_classes[i - 1].n;
+    for (kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++) {
+        const int64_t cold = size_class == store->sinks || heads == 0
                                  ? 0
-                                 : weir_kv_cold_pages(spec) / heads * kind->per_block;
-        kind->most = kind->n - (int32_t)cold;
+                                 : weir_kv_cold_pages(spec) / heads * size_class->per_block;
+        size_class->most = size_class->n - (int32_t)cold;
     }
     return WEIR_OK;
 }
@@ -164,31 +171,32 @@ size_t weir_kv_pool_bytes(const weir_kv_spec *spec)
     const int64_t heads = kv_heads_of(spec),
                   n = spec->n_pages - weir_kv_cold_pages(spec) - spec->n_sink_pages;
     if (heads == 0) return 0;
-    return (size_t)(n / heads) * weir_kv_block_room(spec) +
-           (size_t)(n % heads) * weir_kv_page_room(spec, 0) +
-           (size_t)spec->n_sink_pages * weir_kv_sink_page_room(spec);
+    return (size_t)(n / heads) * weir_kv_block_stride(spec) +
+           (size_t)(n % heads) * weir_kv_page_stride(spec, 0) +
+           (size_t)spec->n_sink_pages * weir_kv_sink_page_stride(spec);
 }
 
 static weir_status sum_bytes(weir_kv_store *store, weir_error *error)
 {
-    for (int32_t i = 0; i < store->n_kinds; i++) {
+    for (int32_t i = 0; i < store->n_classes; i++) {
         size_t bytes;
-        if (!weir_mul_size(&bytes, (size_t)store->kinds[i].n, store->kinds[i].bytes) ||
+        if (!weir_mul_size(&bytes, (size_t)store->size_classes[i].n,
+                           store->size_classes[i].bytes) ||
             !weir_add_size(&store->bytes, store->bytes, bytes))
             return weir_error_set(error, WEIR_EINVAL,
                                   "a KV store of %" PRId64
                                   " pages of %zu bytes does not fit in memory",
-                                  store->spec.n_pages, store->kinds[i].bytes);
+                                  store->spec.n_pages, store->size_classes[i].bytes);
     }
     return WEIR_OK;
 }
 
 /* One block of refs, free, kept, dirty: widest first. */
-static weir_status open_books(weir_kv_store *store, weir_error *error)
+static weir_status open_metadata(weir_kv_store *store, weir_error *error)
 {
     const size_t n = (size_t)store->spec.n_pages;
     WEIR_TRY(weir_ledger_alloc(store->ledger, &store->books, WEIR_ACCOUNT_PAGE_TABLES,
-                               n * weir_kv_book_bytes(), error));
+                               n * weir_kv_page_metadata_bytes(), error));
     store->refs = store->books;
     store->free = store->refs + n;
     store->kept = (uint16_t *)(store->free + n);
@@ -197,30 +205,31 @@ static weir_status open_books(weir_kv_store *store, weir_error *error)
 }
 
 /* All pages are free, low ones on top: they stay warm. */
-static void fill_kinds(weir_kv_store *store)
+static void fill_size_classes(weir_kv_store *store)
 {
     char *memory = store->memory;
-    for (page_kind *kind = store->kinds; kind < store->kinds + store->n_kinds; kind++) {
-        kind->memory = memory;
-        kind->n_free = kind->n;
-        memory += (size_t)kind->n * kind->bytes;
-        for (int32_t i = 0; i < kind->n; i++)
-            store->free[kind->first + i] = kind->first + kind->n - 1 - i;
+    for (kv_size_class *size_class = store->size_classes;
+         size_class < store->size_classes + store->n_classes; size_class++) {
+        size_class->memory = memory;
+        size_class->n_free = size_class->n;
+        memory += (size_t)size_class->n * size_class->bytes;
+        for (int32_t i = 0; i < size_class->n; i++)
+            store->free[size_class->first + i] = size_class->first + size_class->n - 1 - i;
     }
 }
 
 static weir_status open_pool(weir_kv_store *store, weir_error *error)
 {
-    WEIR_TRY(find_kinds(store, error));
+    WEIR_TRY(find_size_classes(store, error));
     WEIR_TRY(sum_bytes(store, error));
     if (store->bytes == 0) return WEIR_OK;
-    WEIR_TRY(open_books(store, error));
+    WEIR_TRY(open_metadata(store, error));
     if (weir_kv_cold_pages(&store->spec) > 0)
         WEIR_TRY(kv_residency_open(store, error));
     else
         WEIR_TRY(weir_ledger_alloc_near(store->ledger, (void **)&store->memory, WEIR_ACCOUNT_KV,
                                         store->bytes, error));
-    fill_kinds(store);
+    fill_size_classes(store);
     return WEIR_OK;
 }
 
@@ -255,7 +264,7 @@ void weir_kv_store_close(weir_kv_store *store)
     else if (store->memory != NULL)
         weir_ledger_free_near(store->ledger, store->memory, WEIR_ACCOUNT_KV, store->bytes);
     weir_ledger_free(store->ledger, store->books, WEIR_ACCOUNT_PAGE_TABLES,
-                     (size_t)store->spec.n_pages * weir_kv_book_bytes());
+                     (size_t)store->spec.n_pages * weir_kv_page_metadata_bytes());
     free(store);
 }
 
@@ -273,77 +282,80 @@ weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
     return (weir_kv_pages){ .sinks = sinks, .others = store->n_free - sinks };
 }
 
-bool weir_kv_store_has_cut(const weir_kv_store *store) { return store->n_cut > 0; }
+bool weir_kv_store_has_pruned(const weir_kv_store *store) { return store->n_pruned > 0; }
 
 /* Of pages of number `block` in a text. */
-static page_kind *kind_of(const weir_kv_store *store, int64_t layer, int64_t block)
+static kv_size_class *kind_of(const weir_kv_store *store, int64_t layer, int64_t block)
 {
-    const page_kind *kind = store->kinds;
+    const kv_size_class *size_class = store->size_classes;
     if (block < store->spec.sinks.n_pages) return store->sinks;
-    const size_t room = weir_kv_page_room(&store->spec, layer);
-    while (kind->bytes != room) kind++;
-    return (page_kind *)kind;
+    const size_t room = weir_kv_page_stride(&store->spec, layer);
+    while (size_class->bytes != room) size_class++;
+    return (kv_size_class *)size_class;
 }
 
-page_kind *kv_kind_at(const weir_kv_store *store, const void *page)
+kv_size_class *kv_size_class_at(const weir_kv_store *store, const void *page)
 {
-    const page_kind *kind = store->kinds + store->n_kinds - 1;
-    while ((const char *)page < kind->memory) kind--;
-    return (page_kind *)kind;
+    const kv_size_class *size_class = store->size_classes + store->n_classes - 1;
+    while ((const char *)page < size_class->memory) size_class--;
+    return (kv_size_class *)size_class;
 }
 
-size_t kv_room_of(const weir_kv_store *store, const void *page)
+size_t kv_stride_of(const weir_kv_store *store, const void *page)
 {
-    return kv_kind_at(store, page)->bytes;
+    return kv_size_class_at(store, page)->bytes;
 }
 
 bool kv_is_sink(const weir_kv_store *store, const void *page)
 {
-    return store->sinks != NULL && kv_kind_at(store, page) == store->sinks;
+    return store->sinks != NULL && kv_size_class_at(store, page) == store->sinks;
 }
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page)
 {
-    const page_kind *const kind = kv_kind_at(store, page);
-    return kind->first + (int32_t)((size_t)((const char *)page - kind->memory) / kind->bytes);
+    const kv_size_class *const size_class = kv_size_class_at(store, page);
+    return size_class->first +
+           (int32_t)((size_t)((const char *)page - size_class->memory) / size_class->bytes);
 }
 
 void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of)
 {
-    page_kind *const kind = kind_of(store, head / store->spec.n_kv_heads, block);
-    WEIR_ASSERT(kind->n_free > 0);
-    const int32_t number = store->free[kind->first + --kind->n_free];
-    char *const   page = kind->memory + (size_t)(number - kind->first) * kind->bytes;
+    kv_size_class *const size_class = kind_of(store, head / store->spec.n_kv_heads, block);
+    WEIR_ASSERT(size_class->n_free > 0);
+    const int32_t number = store->free[size_class->first + --size_class->n_free];
+    char *const   page =
+        size_class->memory + (size_t)(number - size_class->first) * size_class->bytes;
     store->n_free--;
     store->refs[number] = 1;
-    const bool is_dirty = kv_enter(store, kind, page);
+    const bool is_dirty = kv_enter(store, size_class, page);
     if (copy_of != NULL)
-        weir_ledger_copy(store->ledger, page, copy_of, kind->bytes);
+        weir_ledger_copy(store->ledger, page, copy_of, size_class->bytes);
     else if (is_dirty)
-        weir_ledger_clear(store->ledger, page, kind->bytes);
+        weir_ledger_clear(store->ledger, page, size_class->bytes);
     return page;
 }
 
 void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_t block)
 {
-    wanted->n[kind_of(store, head / store->spec.n_kv_heads, block) - store->kinds]++;
+    wanted->n[kind_of(store, head / store->spec.n_kv_heads, block) - store->size_classes]++;
 }
 
 weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted)
 {
     weir_kv_pages sum = { 0 };
-    for (int32_t i = 0; i < store->n_kinds; i++)
-        *(&store->kinds[i] == store->sinks ? &sum.sinks : &sum.others) += wanted->n[i];
+    for (int32_t i = 0; i < store->n_classes; i++)
+        *(&store->size_classes[i] == store->sinks ? &sum.sinks : &sum.others) += wanted->n[i];
     return sum;
 }
 
 bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_back)
 {
     const int64_t heads = kv_heads_of(&store->spec), blocks = heads > 0 ? n_back / heads : 0;
-    for (int32_t i = 0; i < store->n_kinds; i++) {
-        const page_kind *const kind = &store->kinds[i];
-        const int64_t          back = kind == store->sinks ? 0 : blocks * kind->per_block;
-        if (wanted->n[i] > kind->n_free || wanted->n[i] + back > kind->most - kind->n_resident)
+    for (int32_t i = 0; i < store->n_classes; i++) {
+        const kv_size_class *const size_class = &store->size_classes[i];
+        const int64_t back = size_class == store->sinks ? 0 : blocks * size_class->per_block;
+        if (wanted->n[i] > size_class->n_free ||
+            wanted->n[i] + back > size_class->most - size_class->n_resident)
             return false;
     }
     return true;
@@ -370,8 +382,8 @@ void weir_kv_page_drop(weir_kv_store *store, void *page)
     const int32_t number = kv_page_number(store, page);
     WEIR_ASSERT(store->refs[number] > 0);
     if (--store->refs[number] > 0) return;
-    page_kind *const kind = kv_kind_at(store, page);
+    kv_size_class *const size_class = kv_size_class_at(store, page);
     kv_leave(store, page);
-    store->free[kind->first + kind->n_free++] = number;
+    store->free[size_class->first + size_class->n_free++] = number;
     store->n_free++;
 }

@@ -2,39 +2,49 @@
  * head), reference counts, copy on write.
  *
  *   page   64 tokens of one KV head of one layer, K and V together (kernels/abi/kv_format.h).
- * Layers may differ in their formats: pages of equal size are one kind, and each kind has its part
- * of the pool, for as many tokens as the others. table  pages [layers, KV heads, capacity] of one
- * sequence, and the open rows of its last page where a format needs them block  the pages of the
- * same 64 tokens in all layers and heads slot   where a head's row lies: page slot / 64, row slot
- * % 64. As long as a table is whole, slots are positions and all heads hold the same rows. Once
- * rows were evicted it is cut (is_cut, evict.h): each head has rows of its own, moved together, and
- * pages for them only. sinks  the first blocks of every text may have formats of their own
- * (spec.sinks). Their pages are a kind beside the others, and are counted apart: there can be room
- * for one sort and none for the other. They stay in memory as long as they are held. tiers  with a
- * tier below (weir_kv_cold_pages > 0) a block is in memory, that is near the kernels, or cold: on
- * disk, and below a device on the host first (spill.h). Its pages keep their addresses, so nobody
- * who holds them notices; whoever touches their bytes sees to it first (residency.h). Pages are
- * then rounded to 4096 bytes. Invariants 1 A page is free, or held by refs >= 1 tables and other
- * holders; the pool never grows: the byte budget is the number of pages. 2 Rows [0,
- * weir_kv_rows_at) of a head are visible and never rewritten while shared; rows past them are
- * scratch of the running step. 3 A table that will write into a page holds it alone:
- * weir_kv_reserve copies a shared last page first, weir_kv_evict all that rows move into. After an
- * eviction pages of one block are not shared alike: each head is looked at. 4 A page handed out is
- * zero, or a copy: kernels may multiply unwritten rows by a zero probability. Open rows that were
- * not written are those of an earlier page, or zero: finite, which is as good. 5 Open rows are one
- * table's own. Where a format has them, pages that others hold are whole: a closed page is never
- * opened again, but by weir_kv_evict, which codes a table's own pages again. So a text in such a
- * format is kept and continued at multiples of 64 tokens only (weir_kv_is_paged). 6 At most n_pages
- * less the cold ones are in memory, n_sink_pages of them sinks, and of each kind its part: it is
- * asked for before a page is handed out or brought back. A free page and a cold one have none. A
- * cold block has its place below as long as one of its pages is held. 7 The pages of a block move
- * together, so the first one tells for all: of a whole table, of the prefix tree. What a running
- * step writes to is in memory. 8 A cut table's pages are in memory and stay there
- * (weir_kv_may_leave), other holders' of the same pages too, so blocks that move are whole ones.
- * Entries past a head's pages are NULL. A cut table is truncated to nothing only, and what shares
- * its pages is a fork: no text is found by them. 9 With a device pages and open rows are its own
- * (offload/ledger.h): kernels and copies reach them, nobody else. With a tier below it pages are
- *     addresses of its space (offload/device.h), which have memory as long as they are not cold.
+ *          Layers may differ in their formats: pages of equal size are one kind, and each kind has
+ *          its part of the pool, for as many tokens as the others.
+ *   table  pages [layers, KV heads, capacity] of one sequence, and the open rows of its last page
+ *          where a format needs them
+ *   block  the pages of the same 64 tokens in all layers and heads
+ *   slot   where a head's row lies: page slot / 64, row slot % 64. As long as a table is whole,
+ *          slots are positions and all heads hold the same rows. Once rows were evicted it is cut
+ *          (is_cut, evict.h): each head has rows of its own, moved together, and pages for them
+ *          only.
+ *   sinks  the first blocks of every text may have formats of their own (spec.sinks). Their pages
+ *          are a kind beside the others, and are counted apart: there can be room for one sort and
+ *          none for the other. They stay in memory as long as they are held.
+ *   tiers  with a tier below (weir_kv_cold_pages > 0) a block is in memory, that is near the
+ *          kernels, or cold: on disk, and below a device on the host first (lower_tier.h). Its
+ *          pages keep their addresses, so nobody who holds them notices; whoever touches their
+ *          bytes sees to it first (residency.h). Pages are then rounded to 4096 bytes.
+ * Invariants
+ *   1 A page is free, or held by refs >= 1 tables and other holders; the pool never grows: the byte
+ *     budget is the number of pages.
+ *   2 Rows [0, weir_kv_rows_at) of a head are visible and never rewritten while shared; rows past
+ *     them are scratch of the running step.
+ *   3 A table that will write into a page holds it alone: weir_kv_reserve copies a shared last page
+ *     first, weir_kv_evict all that rows move into. After an eviction pages of one block are not
+ *     shared alike: each head is looked at.
+ *   4 A page handed out is zero, or a copy: kernels may multiply unwritten rows by a zero
+ *     probability. Open rows that were not written are those of an earlier page, or zero: finite,
+ *     which is as good.
+ *   5 Open rows are one table's own. Where a format has them, pages that others hold are whole: a
+ *     closed page is never opened again, but by weir_kv_evict, which codes a table's own pages
+ *     again. So a text in such a format is kept and continued at multiples of 64 tokens only
+ *     (weir_kv_is_paged).
+ *   6 At most n_pages less the cold ones are in memory, n_sink_pages of them sinks, and of each
+ *     kind its part: it is asked for before a page is handed out or brought back. A free page and a
+ *     cold one have none. A cold block has its place below as long as one of its pages is held.
+ *   7 The pages of a block move together, so the first one tells for all: of a whole table, of the
+ *     prefix tree. What a running step writes to is in memory.
+ *   8 A cut table's pages are in memory and stay there (weir_kv_may_leave), other holders' of the
+ *     same pages too, so blocks that move are whole ones. Entries past a head's pages are NULL. A
+ *     cut table is truncated to nothing only, and what shares its pages is a fork: no text is found
+ *     by them.
+ *   9 With a device pages and open rows are its own (offload/ledger.h): kernels and copies reach
+ *     them, nobody else. With a tier below it pages are addresses of its space (offload/device.h),
+ *     which have memory as long as they are not cold.
  * Engine thread only. */
 #pragma once
 #include <stdbool.h>
@@ -76,17 +86,17 @@ static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)
 typedef struct weir_kv_store weir_kv_store;
 
 typedef struct weir_kv_table {
-    void **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
-    void **open; /* [n_layers, n_kv_heads] open rows of page rows / 64 of the head, NULL where the
+    void   **pages; /* [n_layers, n_kv_heads, capacity]; owned, on the ledger */
+    void   **open; /* [n_layers, n_kv_heads] open rows of page rows / 64 of the head, NULL where the
                     layer has none; NULL: no layer has */
     void    *open_memory; /* owned, on the ledger */
     int32_t *head_rows; /* [n_heads] visible rows of each; NULL where nothing is evicted: all have
                            n_rows */
-    int64_t n_heads; /* n_layers * n_kv_heads */
-    int64_t capacity; /* pages per head */
-    int64_t n_pages; /* of the longest head, held now */
-    int64_t n_rows; /* of the longest head; of the text if there are no heads */
-    bool    is_cut; /* rows were evicted */
+    int64_t  n_heads; /* n_layers * n_kv_heads */
+    int64_t  capacity; /* pages per head */
+    int64_t  n_pages; /* of the longest head, held now */
+    int64_t  n_rows; /* of the longest head; of the text if there are no heads */
+    bool     is_pruned; /* rows were evicted */
 } weir_kv_table;
 
 /* Visible rows of a (layer, KV head): slots 0 .. that - 1. */
@@ -103,12 +113,12 @@ size_t weir_kv_page_bytes_at(const weir_kv_spec *spec, int64_t layer,
 size_t weir_kv_block_bytes(const weir_kv_spec *spec);
 size_t weir_kv_sink_block_bytes(const weir_kv_spec *spec);
 /* The same with what rounding adds: what they take of a tier. */
-size_t weir_kv_page_room(const weir_kv_spec *spec, int64_t layer);
-size_t weir_kv_block_room(const weir_kv_spec *spec);
-size_t weir_kv_sink_page_room(const weir_kv_spec *spec);
-size_t weir_kv_sink_block_room(const weir_kv_spec *spec);
+size_t weir_kv_page_stride(const weir_kv_spec *spec, int64_t layer);
+size_t weir_kv_block_stride(const weir_kv_spec *spec);
+size_t weir_kv_sink_page_stride(const weir_kv_spec *spec);
+size_t weir_kv_sink_block_stride(const weir_kv_spec *spec);
 /* The first n_blocks of a text. */
-size_t weir_kv_text_room(const weir_kv_spec *spec, int64_t n_blocks);
+size_t weir_kv_blocks_bytes(const weir_kv_spec *spec, int64_t n_blocks);
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec); /* in memory */
 /* Pages that `rows` rows of one sequence take, over all layers and heads. */
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows);
@@ -130,8 +140,8 @@ bool weir_kv_is_paged(const weir_kv_spec *spec);
 
 /* What the account page_tables holds: for one page of the pool, for the tiers below in all, and for
  * the table of one sequence of `rows` rows. */
-size_t weir_kv_book_bytes(void);
-size_t weir_kv_cold_book_bytes(const weir_kv_spec *spec);
+size_t weir_kv_page_metadata_bytes(void);
+size_t weir_kv_lower_tier_metadata_bytes(const weir_kv_spec *spec);
 /* What the host's account kv holds below a device: blocks, and a buffer for those on their way
  * between the device and the disk. */
 size_t weir_kv_host_bytes(const weir_kv_spec *spec);
@@ -148,7 +158,7 @@ const char *weir_kv_store_budget(
     const weir_kv_store *store); /* of its pages: "memory.host", or "memory.device" */
 int64_t       weir_kv_store_free_pages(const weir_kv_store *store);
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store);
-bool          weir_kv_store_has_cut(const weir_kv_store *store); /* a cut table is open */
+bool          weir_kv_store_has_pruned(const weir_kv_store *store); /* a cut table is open */
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store,
@@ -178,7 +188,8 @@ void    weir_kv_page_drop(weir_kv_store *store, void *page);
 int32_t weir_kv_page_refs(const weir_kv_store *store, const void *page);
 int32_t weir_kv_page_users(
     const weir_kv_store *store,
-    const void *page); /* refs without those of parcels, which are given up when asked (parcel.h) */
+    const void *
+        page); /* refs without those of parcels, which are given up when asked (table_snapshot.h) */
 
 /* dst (empty) shares all visible rows of src; open rows are copied. Of a cut table it is a cut
  * one. */
@@ -186,11 +197,11 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
 
 /* An empty table becomes a cut one: head_rows [n_heads] rows of each head are visible, in pages
  * that were taken for them and are written next. EFULL: it is empty. */
-WEIR_MUST_CHECK weir_status weir_kv_reserve_cut(weir_kv_table *table, weir_kv_store *store,
-                                                const int32_t *head_rows);
+WEIR_MUST_CHECK weir_status weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store,
+                                                   const int32_t *head_rows);
 
 /* What its pages take of memory or disk, those that it shares too. */
-size_t weir_kv_table_room(const weir_kv_table *table, const weir_kv_store *store);
+size_t weir_kv_table_held_bytes(const weir_kv_table *table, const weir_kv_store *store);
 
 #ifdef __cplusplus
 }

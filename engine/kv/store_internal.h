@@ -9,7 +9,7 @@
 enum { KINDS = 16 }; /* page sizes of one store, at most, beside that of the sinks */
 
 /* Pages of one size: numbers [first, first + n) of the pool. */
-typedef struct page_kind {
+typedef struct kv_size_class {
     char   *memory; /* [n, bytes] */
     size_t  bytes;
     int32_t first, n, n_free; /* the free ones are at store->free[first .. first + n_free) */
@@ -17,39 +17,40 @@ typedef struct page_kind {
     int32_t most, n_resident; /* that may be in memory, and that are held there */
     void **free_slots; /* [most - n_resident] of a device's memory, of `bytes` each; NULL: pages are
                           where their addresses say */
-} page_kind;
+} kv_size_class;
 
 struct weir_kv_store {
     weir_kv_spec spec;
     weir_ledger *ledger;
-    char *memory; /* of all kinds, one after the other; with a tier below address space, of which
+    char  *memory; /* of all kinds, one after the other; with a tier below address space, of which
                      n_resident pages are backed */
-    size_t     bytes;
-    page_kind  kinds[KINDS + 1]; /* [n_kinds], in the order of the layers, the sinks last */
-    page_kind *sinks; /* NULL: there are none */
-    int32_t    n_kinds;
-    void      *books; /* [n_pages] of each array below; on the ledger */
-    int32_t   *refs; /* per page */
-    int32_t   *free; /* stacks of page numbers, one per kind */
-    uint16_t  *kept; /* of refs, those of parcels (parcel.h) */
-    bool      *dirty; /* was handed out before: clear it first */
-    int64_t    n_free, n_resident; /* n_resident: held, and in memory */
-    int64_t    n_cut; /* tables */
+    size_t bytes;
+    kv_size_class
+        size_classes[KINDS + 1]; /* [n_classes], in the order of the layers, the sinks last */
+    kv_size_class *sinks; /* NULL: there are none */
+    int32_t        n_classes;
+    void          *books; /* [n_pages] of each array below; on the ledger */
+    int32_t       *refs; /* per page */
+    int32_t       *free; /* stacks of page numbers, one per kind */
+    uint16_t      *kept; /* of refs, those of parcels (table_snapshot.h) */
+    bool          *dirty; /* was handed out before: clear it first */
+    int64_t        n_free, n_resident; /* n_resident: held, and in memory */
+    int64_t        n_pruned; /* tables */
 
     /* ---- with a tier below: residency.c. `lock` guards where pages are against threads that copy
      * them; only the engine thread moves them. */
-    weir_spill *spill; /* NULL: there is none */
-    void       *cold_books; /* of the arrays below; on the ledger */
+    weir_lower_tier *lower; /* NULL: there is none */
+    void            *lower_tier_metadata; /* of the arrays below; on the ledger */
     int32_t *blocks; /* [n_pages] block of the spill that holds the page, NO_BLOCK: it is free or in
                         memory */
-    int32_t          *alive; /* [blocks of the spill] pages that are held */
-    bool             *lost; /* [blocks of the spill] could not be read */
-    int64_t           n_on_host; /* pages in blocks of the host */
-    int32_t          *pins; /* [n_pages] cut tables that hold the page; NULL: there are none such */
-    size_t            address_bytes; /* charged */
-    void            **slot_books; /* of a device: all kinds' free slots; on the ledger */
-    char             *slots; /* of a device: all kinds' memory */
-    size_t            slot_bytes;
+    int32_t *alive; /* [blocks of the spill] pages that are held */
+    bool    *lost; /* [blocks of the spill] could not be read */
+    int64_t  n_on_host; /* pages in blocks of the host */
+    int32_t *pins; /* [n_pages] cut tables that hold the page; NULL: there are none such */
+    size_t   address_bytes; /* charged */
+    void   **slot_metadata; /* of a device: all kinds' free slots; on the ledger */
+    char    *slots; /* of a device: all kinds' memory */
+    size_t   slot_bytes;
     pthread_mutex_t   lock;
     weir_kv_residency moved;
 };
@@ -62,7 +63,7 @@ static inline int64_t kv_heads_of(const weir_kv_spec *spec)
 }
 
 int32_t kv_page_number(const weir_kv_store *store, const void *page);
-size_t  kv_room_of(const weir_kv_store *store, const void *page);
+size_t  kv_stride_of(const weir_kv_store *store, const void *page);
 bool    kv_is_sink(const weir_kv_store *store, const void *page);
 
 size_t
@@ -97,15 +98,15 @@ void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry);
 /* The entry becomes a page that was taken for it. */
 void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void *page);
 /* What the table holds is a cut table's from now on. */
-void kv_table_cut(weir_kv_table *table, weir_kv_store *store);
+void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store);
 
 /* A page that is taken or comes back is in memory from now on; false: its memory is zero. Its kind
  * has room. */
-bool kv_enter(weir_kv_store *store, page_kind *kind, void *page);
+bool kv_enter(weir_kv_store *store, kv_size_class *size_class, void *page);
 /* Nobody holds it any more, and there is no tier below, or it gives back its memory, or its part of
  * a place below. */
-void       kv_leave(weir_kv_store *store, void *page);
-page_kind *kv_kind_at(const weir_kv_store *store, const void *page);
+void           kv_leave(weir_kv_store *store, void *page);
+kv_size_class *kv_size_class_at(const weir_kv_store *store, const void *page);
 
 WEIR_MUST_CHECK weir_status kv_residency_open(weir_kv_store *store, weir_error *error);
 void kv_residency_close(weir_kv_store *store); /* also of one that was opened in part */

@@ -65,7 +65,7 @@ void weir_kv_table_close(weir_kv_table *table, weir_kv_store *store)
 void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry)
 {
     if (*entry == NULL) return;
-    if (table->is_cut) kv_pin(store, *entry, -1);
+    if (table->is_pruned) kv_pin(store, *entry, -1);
     weir_kv_page_drop(store, *entry);
     *entry = NULL;
 }
@@ -73,15 +73,15 @@ void kv_table_drop(weir_kv_table *table, weir_kv_store *store, void **entry)
 void kv_table_put(weir_kv_table *table, weir_kv_store *store, void **entry, void *page)
 {
     kv_table_drop(table, store, entry);
-    if (table->is_cut) kv_pin(store, page, 1);
+    if (table->is_pruned) kv_pin(store, page, 1);
     *entry = page;
 }
 
-void kv_table_cut(weir_kv_table *table, weir_kv_store *store)
+void kv_table_mark_pruned(weir_kv_table *table, weir_kv_store *store)
 {
-    if (table->is_cut) return;
-    table->is_cut = true;
-    store->n_cut++;
+    if (table->is_pruned) return;
+    table->is_pruned = true;
+    store->n_pruned++;
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = 0; p < table->n_pages; p++) {
             const void *const page = table->pages[h * table->capacity + p];
@@ -92,7 +92,7 @@ void kv_table_cut(weir_kv_table *table, weir_kv_store *store)
 void weir_kv_table_share(weir_kv_table *table, weir_kv_store *store, int64_t page,
                          void *const *pages)
 {
-    WEIR_ASSERT(page < table->capacity && !table->is_cut);
+    WEIR_ASSERT(page < table->capacity && !table->is_pruned);
     for (int64_t h = 0; h < table->n_heads; h++) {
         void **const at = &table->pages[h * table->capacity + page];
         WEIR_ASSERT(*at == NULL);
@@ -127,7 +127,7 @@ static kv_wanted growth(const weir_kv_table *table, const weir_kv_store *store, 
 static bool comes_back(const weir_kv_table *table, const weir_kv_store *store)
 {
     const int64_t last = table->n_rows / WEIR_PAGE_TOKENS;
-    return !table->is_cut && last < table->n_pages && weir_kv_is_cold(store, table->pages[last]);
+    return !table->is_pruned && last < table->n_pages && weir_kv_is_cold(store, table->pages[last]);
 }
 
 weir_kv_pages weir_kv_reserve_pages(const weir_kv_table *table, const weir_kv_store *store,
@@ -156,23 +156,23 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     WEIR_ASSERT(n_new >= 0 && table->n_rows + n_new <= store->spec.max_rows);
     if (table->n_heads == 0 || n_new == 0) return WEIR_OK;
     if (comes_back(table, store))
-        WEIR_TRY(weir_kv_bring_back(store, table->pages + table->n_rows / WEIR_PAGE_TOKENS,
-                                    table->capacity, NULL));
+        WEIR_TRY(weir_kv_promote(store, table->pages + table->n_rows / WEIR_PAGE_TOKENS,
+                                 table->capacity, NULL));
     const kv_wanted wanted = growth(table, store, n_new);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
     for (int64_t h = 0; h < table->n_heads; h++) grow(table, store, h, n_new);
     return WEIR_OK;
 }
 
-weir_status weir_kv_reserve_cut(weir_kv_table *table, weir_kv_store *store,
-                                const int32_t *head_rows)
+weir_status weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store,
+                                   const int32_t *head_rows)
 {
     kv_wanted wanted = { 0 };
     WEIR_ASSERT(table->n_rows == 0 && table->n_pages == 0 && table->head_rows != NULL);
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = 0; p < kv_pages_per_head(head_rows[h]); p++) kv_want(store, &wanted, h, p);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
-    kv_table_cut(table, store);
+    kv_table_mark_pruned(table, store);
     for (int64_t h = 0; h < table->n_heads; h++) {
         WEIR_ASSERT(head_rows[h] >= 0 && head_rows[h] <= store->spec.max_rows);
         grow(table, store, h, head_rows[h]);
@@ -194,7 +194,7 @@ void weir_kv_commit(weir_kv_table *table, int64_t n_new)
 /* ---- shrinking and sharing ------------------------------------------------------------------- */
 void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
 {
-    WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_cut));
+    WEIR_ASSERT(rows <= table->n_rows && (rows == 0 || !table->is_pruned));
     WEIR_ASSERT(table->open == NULL || rows % WEIR_PAGE_TOKENS == 0 ||
                 rows / WEIR_PAGE_TOKENS == table->n_rows / WEIR_PAGE_TOKENS);
     const int64_t keep = kv_pages_per_head(rows);
@@ -205,9 +205,9 @@ void weir_kv_truncate(weir_kv_table *table, weir_kv_store *store, int64_t rows)
     table->n_rows = rows;
     for (int64_t h = 0; table->head_rows != NULL && h < table->n_heads; h++)
         table->head_rows[h] = (int32_t)rows;
-    if (!table->is_cut) return; /* an empty table may be closed while the engine thread runs */
-    store->n_cut--;
-    table->is_cut = false;
+    if (!table->is_pruned) return; /* an empty table may be closed while the engine thread runs */
+    store->n_pruned--;
+    table->is_pruned = false;
 }
 
 void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *store)
@@ -225,21 +225,21 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
     dst->n_rows = src->n_rows;
     if (src->head_rows != NULL)
         memcpy(dst->head_rows, src->head_rows, (size_t)src->n_heads * sizeof *src->head_rows);
-    if (src->is_cut) kv_table_cut(dst, store);
-    if (dst->open != NULL && (src->is_cut || src->n_rows % WEIR_PAGE_TOKENS != 0))
+    if (src->is_pruned) kv_table_mark_pruned(dst, store);
+    if (dst->open != NULL && (src->is_pruned || src->n_rows % WEIR_PAGE_TOKENS != 0))
         weir_ledger_copy(store->ledger, dst->open_memory, src->open_memory,
                          weir_kv_open_rows_bytes(&store->spec));
 }
 
-size_t weir_kv_table_room(const weir_kv_table *table, const weir_kv_store *store)
+size_t weir_kv_table_held_bytes(const weir_kv_table *table, const weir_kv_store *store)
 {
     size_t bytes = 0;
-    if (!table->is_cut)
-        return weir_kv_text_room(&store->spec, table->n_heads > 0 ? table->n_pages : 0);
+    if (!table->is_pruned)
+        return weir_kv_blocks_bytes(&store->spec, table->n_heads > 0 ? table->n_pages : 0);
     for (int64_t h = 0; h < table->n_heads; h++)
         for (int64_t p = 0; p < table->n_pages; p++) {
             const void *const page = table->pages[h * table->capacity + p];
-            if (page != NULL) bytes += kv_room_of(store, page);
+            if (page != NULL) bytes += kv_stride_of(store, page);
         }
     return bytes;
 }

@@ -1,7 +1,7 @@
 /* engine/model/arch_check.c - the grammar of arch files (docs/guides/adding-an-architecture.md):
  * every table, key, type and reference is checked when the file is read, for both containers, so
- * that the code that reads them meets no surprise. A key that is not known is an error: a misspelt
- * option would be a model computed wrongly. */
+ * that the code that reads them meets no surprise. A key that is not known is an
+ * error: a misspelt option would be a model computed wrongly. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -2,8 +2,9 @@
  * a rule they would be ignored, and the model would answer fluently and wrongly.
  *
  *   hf, gguf = the setting in each container     unless = the value, or the list of values, that
- * the blocks compute because  = what is computed instead, for the message A setting that is absent
- * is taken for its usual value. */
+ *   the blocks compute
+ *   because  = what is computed instead, for the message
+ * A setting that is absent is taken for its usual value. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

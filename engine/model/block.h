@@ -59,9 +59,9 @@ typedef struct weir_rope_table {
 typedef struct weir_kv_range {
     void *const *pages; /* [KV heads, page_stride] of this layer; those of the range's positions can
                            be read */
-    int64_t page_stride;
-    int32_t first_split, end_split;
-    bool    is_last;
+    int64_t      page_stride;
+    int32_t      first_split, end_split;
+    bool         is_last;
 } weir_kv_range;
 typedef struct weir_kv_source {
     bool (*is_cold)(void *user, int64_t kv_layer, int32_t segment);
@@ -73,7 +73,7 @@ typedef struct weir_kv_source {
 /* Where attention leaves what whoever chooses among a sequence's rows has to see of them. NULL: not
  * wanted. Layers with a sliding window are not seen. */
 typedef struct weir_attention_watch {
-    float *logits; /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last`
+    float  *logits; /* [n_heads, stride] of the segment's last query, for `mass`, `below` and `last`
                       of one query */
     float  *mass, *below, *last; /* [n_heads, stride]: see weir_attention_mass */
     int64_t stride;

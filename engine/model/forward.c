@@ -2,10 +2,10 @@
  * every architecture.
  *
  *   x = embed(tokens)
- *   per layer:  x += mixer(norm(x));  x += ffn(norm(x))
- *   logits = output(norm(x)) for the rows that ask
+ *   per layer:  x += mixer(norm(x));  x += ffn(norm(x)) logits = output(norm(x)) for the rows that
+ *               ask
  * The additions ride on the next norm, so x is complete only where a norm or an observer looks at
- * it.                     */
+ * it. */
 #include "engine/model/workspace.h"
 
 /* normed = rmsnorm(x += mixed) over all rows; mixed NULL before the first layer. */

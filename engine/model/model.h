@@ -96,11 +96,11 @@ typedef struct weir_batch_segment {
                        always are */
     const int32_t *head_rows; /* [kv_layers, n_kv_heads] rows that are there before the step; NULL:
                                  n_past in each */
-    void *const *pages; /* [kv_layers, n_kv_heads, page_stride] */
-    int64_t      page_stride;
-    void *const *open; /* [kv_layers, n_kv_heads] open rows of page n_past / 64, NULL where the
+    void *const   *pages; /* [kv_layers, n_kv_heads, page_stride] */
+    int64_t        page_stride;
+    void *const   *open; /* [kv_layers, n_kv_heads] open rows of page n_past / 64, NULL where the
                           format has none; NULL: none has */
-    float *recurrent; /* weir_model_recurrent_bytes of this sequence */
+    float         *recurrent; /* weir_model_recurrent_bytes of this sequence */
     const weir_batch_snapshot *
         snapshots; /* [n_snapshots], `after` ascending; only where the model has recurrent memory */
     int32_t                     n_snapshots;
@@ -139,7 +139,8 @@ size_t
 size_t weir_workspace_near_bytes(const weir_model            *model,
                                  const weir_workspace_limits *limits); /* without the scratch */
 /* What the largest steps within these limits ask of the stream; nothing is kept. */
-WEIR_MUST_CHECK weir_status weir_workspace_scratch(weir_stream_room *room, const weir_model *model,
+WEIR_MUST_CHECK weir_status weir_workspace_scratch(weir_stream_scratch_size    *room,
+                                                   const weir_model            *model,
                                                    const weir_workspace_limits *limits,
                                                    weir_error                  *error);
 WEIR_MUST_CHECK weir_status weir_workspace_open(weir_workspace **out, const weir_model *model,

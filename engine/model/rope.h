@@ -12,7 +12,7 @@ extern "C" {
  *   yarn    Peng et al. 2023: a ramp between f / factor and f, and a magnitude on cos and sin
  * `factors` [rotary_dim / 2] (GGUF's rope_freqs) divide them; NULL: none.
  * errors: EUNSUPPORTED names a rope type that is not among these; EFORMAT for numbers out of
- * range */
+ *         range */
 WEIR_MUST_CHECK weir_status weir_rope_resolve(float *frequencies, float *magnitude,
                                               const weir_shape *shape, const weir_arch *arch,
                                               const weir_tensor_directory *directory,

@@ -47,9 +47,9 @@ const char *weir_shape_name(size_t index);
 
 /* Reads every entry of the [shape] table. A source is
  *   { gguf = KEY or [KEYS], gguf_minus = KEY, gguf_over = KEY, hf = PATH or [PATHS], hf_times =
- * SHAPE, default = NUMBER | "SHAPE" | "SHAPE / SHAPE" } GGUF keys get the architecture's prefix; an
- * array (per-layer heads) counts as its largest element. Entries may use earlier ones. All missing
- * and bad numbers are reported at once. */
+ *   SHAPE, default = NUMBER | "SHAPE" | "SHAPE / SHAPE" }
+ * GGUF keys get the architecture's prefix; an array (per-layer heads) counts as its largest
+ * element. Entries may use earlier ones. All missing and bad numbers are reported at once. */
 WEIR_MUST_CHECK weir_status weir_shape_resolve(weir_shape *shape, const weir_toml_node *table,
                                                const weir_tensor_directory *directory,
                                                const char *gguf_prefix, weir_error *error);

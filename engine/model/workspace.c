@@ -180,9 +180,9 @@ void weir_workspace_close(weir_workspace *workspace)
 {
     if (workspace == NULL) return;
     weir_ledger_return(workspace->ledger, weir_ledger_near_tier(workspace->ledger),
-                       WEIR_ACCOUNT_ACTIVATIONS, workspace->near_room);
+                       WEIR_ACCOUNT_ACTIVATIONS, workspace->device_scratch_size);
     weir_ledger_return(workspace->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS,
-                       workspace->host_room);
+                       workspace->host_scratch_size);
     weir_ledger_free_near(workspace->ledger, workspace->near, WEIR_ACCOUNT_ACTIVATIONS,
                           workspace->near_bytes);
     weir_ledger_free(workspace->ledger, workspace->memory, WEIR_ACCOUNT_ACTIVATIONS,
@@ -259,7 +259,8 @@ static weir_status plan_batches(const weir_model *model, weir_workspace *w)
 }
 
 /* Passes the largest batches with the stream in planning mode. */
-static weir_status plan_scratch(weir_stream_room *room, const weir_model *model, weir_workspace *w)
+static weir_status plan_scratch(weir_stream_scratch_size *room, const weir_model *model,
+                                weir_workspace *w)
 {
     const int32_t            rows = w->limits.rows;
     const weir_batch_segment whole = { .n_rows = rows,
@@ -302,7 +303,7 @@ static weir_status no_kernel(const weir_model *model, weir_status status, weir_e
 }
 
 /* The arrays are laid out in memory that is never touched but for the segments. */
-weir_status weir_workspace_scratch(weir_stream_room *room, const weir_model *model,
+weir_status weir_workspace_scratch(weir_stream_scratch_size *room, const weir_model *model,
                                    const weir_workspace_limits *limits, weir_error *error)
 {
     weir_workspace w = { .limits = *limits };
@@ -323,16 +324,16 @@ weir_status weir_workspace_scratch(weir_stream_room *room, const weir_model *mod
 
 static weir_status take_scratch(weir_workspace *w, const weir_model *model, weir_error *error)
 {
-    weir_stream_room room;
-    weir_status      status = plan_scratch(&room, model, w);
+    weir_stream_scratch_size room;
+    weir_status              status = plan_scratch(&room, model, w);
     if (status != WEIR_OK) return no_kernel(model, status, error);
     const size_t near = room.scratch + room.near;
     WEIR_TRY(weir_ledger_reserve(w->ledger, weir_ledger_near_tier(w->ledger),
                                  WEIR_ACCOUNT_ACTIVATIONS, near, error));
-    w->near_room = near;
+    w->device_scratch_size = near;
     WEIR_TRY(
         weir_ledger_reserve(w->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_ACTIVATIONS, room.host, error));
-    w->host_room = room.host;
+    w->host_scratch_size = room.host;
     status = weir_stream_reserve_planned(model->stream);
     return status == WEIR_OK ? WEIR_OK
                              : weir_error_set(error, status,

@@ -9,7 +9,7 @@ struct weir_workspace {
     weir_ledger          *ledger;
     void                 *memory, *near; /* near the kernels: what they alone read and write */
     size_t                bytes, near_bytes; /* of the two */
-    size_t                near_room, host_room; /* of the stream, charged here */
+    size_t                device_scratch_size, host_scratch_size; /* of the stream, charged here */
     weir_workspace_limits limits;
     float                *x, *normed, *mixed, *scratch, *gathered, *logits;
     float                *shown_rows, *shown_logits,

@@ -20,7 +20,7 @@ static int64_t rows_to_come(const choice *c)
 {
     const weir_sequence *const s = c->sequence;
     const int64_t              rows = s->table.n_rows + s->n_tokens - s->n_computed;
-    return c->job->keeping != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
+    return c->job->policy_run != NULL && rows > c->job->row_peak ? c->job->row_peak : rows;
 }
 
 /* Free pages less those that the tokens of running sequences will still take: who was let in must
@@ -46,7 +46,7 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
-    return weir_saver_makes_room(
+    return weir_saver_release(
         service->saver, service,
         weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
 }
@@ -63,19 +63,19 @@ static int64_t pool_rows(const weir_kv_spec *spec)
     return (sinks < spec->sinks.n_pages ? sinks : spec->sinks.n_pages + others) * WEIR_PAGE_TOKENS;
 }
 
-weir_status weir_job_check_room(weir_job *job, weir_error *error)
+weir_status weir_job_check_memory(weir_job *job, weir_error *error)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(job->service->store);
     const int64_t             all = pool_rows(spec),
                   room = all - WEIR_PAGE_TOKENS; /* has_room wants some to go on with */
     if (all >= spec->max_rows) return WEIR_OK;
-    if (job->keeping == NULL &&
+    if (job->policy_run == NULL &&
         job->request.n_prompt <= room) { /* the answer ends where memory does */
         job->row_limit = least(job->row_limit, (int32_t)room);
         job->row_peak = least(job->row_peak, (int32_t)room);
         return WEIR_OK;
     }
-    if (job->keeping != NULL && job->row_peak <= room) return WEIR_OK;
+    if (job->policy_run != NULL && job->row_peak <= room) return WEIR_OK;
     return weir_error_set(
         error, WEIR_EINVAL,
         "the prompt of %d tokens needs KV memory for %d rows at once, and there is room for "

@@ -47,7 +47,7 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
         const float *logits;
         WEIR_TRY(weir_runner_step(runner, &work, 1, &logits, error));
         WEIR_TRY(weir_runner_evict(runner, sequence, NULL, error));
-        weir_runner_tend(runner, &work, 1);
+        weir_runner_promote(runner, &work, 1);
         if (evaluation->visit != NULL)
             evaluation->visit(evaluation->user, first, work.n_rows, logits);
         if (is_last)

@@ -95,7 +95,7 @@ void weir_job_free(weir_job *job)
         weir_memory_give(job->choices[i].history.answer);
     }
     weir_memory_give(job->choices);
-    weir_keeping_close(job->keeping);
+    weir_policy_run_close(job->policy_run);
     weir_job_close_embedding(job);
     weir_memory_give((void *)job->request.policy);
     weir_memory_give((void *)job->request.prompt);

@@ -2,7 +2,7 @@
  * sequences, carried out after each step. */
 #include <inttypes.h>
 
-#include "engine/kv/cut_texts.h"
+#include "engine/kv/pruned_cache.h"
 #include "engine/schedule/job.h"
 
 /* ---- a request's policy ---------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ static weir_status check(const weir_job *job, int64_t budget, weir_error *error)
     return check_bytes(info, budget, job->request.n_choices, error);
 }
 
-weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
+weir_status weir_job_open_policy_run(weir_job *job, weir_error *error)
 {
     const weir_request *const        request = &job->request;
     const weir_service_policy *const own = job->service->policy;
@@ -68,23 +68,24 @@ weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
             weir_policy_name(options));
     if (request->kv_budget > 0 || budget < 1)
         WEIR_TRY(check(job, budget, error)); /* the service's own may be more than any text has */
-    weir_keeping_options wish = { .policy = options,
-                                  .budget = budget,
-                                  .shape = own->shape,
-                                  .layers = own->layers,
-                                  .calibration = own->calibration,
-                                  .n_texts = request->n_choices,
-                                  .n_new = job->service->chunk,
-                                  .n_prompt = request->n_prompt,
-                                  .n_pinned = request->n_pinned };
+    weir_policy_run_options wish = { .policy = options,
+                                     .budget = budget,
+                                     .shape = own->shape,
+                                     .layers = own->layers,
+                                     .calibration = own->calibration,
+                                     .n_texts = request->n_choices,
+                                     .n_new = job->service->chunk,
+                                     .n_prompt = request->n_prompt,
+                                     .n_pinned = request->n_pinned };
     wish.shape.max_rows = rows < job->row_limit ? rows : job->row_limit;
-    const weir_status status = weir_keeping_open(&job->keeping, &wish, job->service->ledger, error);
+    const weir_status status =
+        weir_policy_run_open(&job->policy_run, &wish, job->service->ledger, error);
     if (status == WEIR_ECONFIG || status == WEIR_EUNSUPPORTED || status == WEIR_EMISMATCH)
         return WEIR_EINVAL; /* the request's, not ours */
     if (status != WEIR_OK) return status;
     /* Layers with a sliding window keep every row. */
     if (own->shape.n_layers == weir_kv_store_spec(job->service->store)->n_layers)
-        job->row_peak = (int32_t)weir_keeping_peak(job->keeping);
+        job->row_peak = (int32_t)weir_policy_run_peak(job->policy_run);
     job->usage.kv_policy = weir_policy_name(options);
     job->usage.kv_budget = budget;
     return WEIR_OK;
@@ -94,9 +95,9 @@ weir_status weir_job_open_keeping(weir_job *job, weir_error *error)
 void weir_choice_watch(choice *c)
 {
     const weir_request *const request = &c->job->request;
-    if (c->job->keeping != NULL)
-        c->sequence->keeping =
-            weir_keeping_begin(c->job->keeping, c->index, request->n_prompt, request->n_pinned);
+    if (c->job->policy_run != NULL)
+        c->sequence->policy_run = weir_policy_run_begin(c->job->policy_run, c->index,
+                                                        request->n_prompt, request->n_pinned);
 }
 
 void weir_choice_count_before(choice *c)
@@ -106,11 +107,11 @@ void weir_choice_count_before(choice *c)
 
 void weir_choice_count(choice *c)
 {
-    weir_service *const        service = c->job->service;
-    const weir_sequence *const sequence = c->sequence;
-    const weir_keeping_count   n = weir_runner_count(service->runner, sequence);
+    weir_service *const         service = c->job->service;
+    const weir_sequence *const  sequence = c->sequence;
+    const weir_policy_run_count n = weir_runner_count(service->runner, sequence);
     const weir_banks banks = weir_runner_banks(service->runner, c->is_torn ? NULL : sequence);
-    const int64_t    dropped = sequence->keeping != NULL ? n.evicted : 0;
+    const int64_t    dropped = sequence->policy_run != NULL ? n.evicted : 0;
     c->job->usage.n_rows += n.live;
     c->job->usage.n_evicted += n.evicted;
     c->job->usage.kv_bytes += (int64_t)weir_sequence_kv_bytes(sequence);
@@ -130,7 +131,8 @@ static bool make_room(void *user, const weir_sequence *sequence, weir_kv_pages p
     if (service->prefix == NULL) return false;
     const weir_kv_pages free = weir_kv_store_free(service->store);
     if (!weir_kv_pages_fit(pages, free) && weir_prefix_reclaim(service->prefix, pages)) return true;
-    return weir_prefix_drop_cut(service->prefix) || weir_prefix_leave(service->prefix, sequence);
+    return weir_pruned_drop_oldest(service->prefix) ||
+           weir_prefix_release_shared(service->prefix, sequence);
 }
 
 static bool is_behind(const choice *a, const choice *b)
@@ -169,7 +171,7 @@ static bool is_worth_waiting(const weir_service *service, const choice *c)
 /* As in a step the youngest give their pages up: the oldest always gets on. */
 static weir_status drop_rows(weir_service *service, const choice *c, weir_error *error)
 {
-    const weir_tend_room room = { .make = make_room, .user = service };
+    const weir_reclaim_hook room = { .make = make_room, .user = service };
     for (;;) {
         const weir_status status = weir_runner_evict(service->runner, c->sequence, &room, error);
         choice *const     victim = status == WEIR_EFULL ? youngest_behind(service, c) : NULL;
@@ -189,10 +191,10 @@ static void fail(weir_service *service, choice *c, int32_t n_works, weir_status 
     weir_job_finish(job, status, message);
 }
 
-bool weir_choice_tend(choice *c)
+bool weir_choice_apply_policy(choice *c)
 {
-    weir_service *const  service = c->job->service;
-    const weir_tend_room room = { .make = make_room, .user = service };
+    weir_service *const     service = c->job->service;
+    const weir_reclaim_hook room = { .make = make_room, .user = service };
     return weir_runner_evict(service->runner, c->sequence, &room, NULL) == WEIR_OK;
 }
 
@@ -201,7 +203,8 @@ void weir_service_evict(weir_service *service, int32_t n_works)
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         choice *const c = service->slots[i].owner;
         weir_error    error = { 0 };
-        if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->keeping == NULL) continue;
+        if (c == NULL || c->is_waiting || c->is_stalled || c->sequence->policy_run == NULL)
+            continue;
         const weir_status status = drop_rows(service, c, &error);
         if (status == WEIR_EFULL && is_worth_waiting(service, c))
             weir_choice_preempt(

@@ -3,13 +3,14 @@
  *
  *   QUEUED -> RUNNING -> FINISHED            a job; each of its choices is one sequence in one slot
  *   choice: PREFILL -> DECODE -> ENDED       a preempted choice goes back to PREFILL with its
- * answer as part of the prompt Lock: the service's mutex guards queue, counters, and the fields of
- * a job marked (lock). The rest is the engine thread's. */
+ *           answer as part of the prompt
+ * Lock: the service's mutex guards queue, counters, and the fields of a job marked (lock). The rest
+ * is the engine thread's. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/kv/prefix.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/saver.h"
@@ -28,7 +29,7 @@ typedef struct choice {
     bool                 is_torn; /* a step failed: its recurrent memory is of no use */
     bool                 is_lost; /* the kept text that its request cannot do without is gone */
     weir_sampler_history history; /* owned; arrays only if penalties are on */
-    weir_prefix_mark
+    weir_prefix_snapshot
         marks[CHOICE_MARKS]; /* [n_marks] states of this text that the index does not have yet */
     int32_t    n_marks;
     int64_t    n_evicted_before; /* of the text that it goes on from, counted in its turns */
@@ -40,20 +41,20 @@ typedef struct job_embedding job_embedding; /* embedding.c */
 typedef enum job_state { JOB_QUEUED, JOB_RUNNING, JOB_FINISHED } job_state;
 
 struct weir_job {
-    weir_service *service;
-    weir_job     *next; /* queue (lock), or list of running jobs */
-    weir_request  request; /* with own copies of prompt and bias */
-    choice       *choices; /* [request.n_choices] */
-    int64_t       serial; /* order of submission: the youngest is preempted first */
-    job_state     state; /* (lock) */
-    bool          is_released, is_awaited, in_callback; /* (lock) */
-    atomic_bool   is_cancelled;
-    int32_t       n_prompt_reported; /* prompt log-probabilities sent so far */
-    int32_t       n_ended;
-    weir_keeping *keeping; /* NULL: every row stays; its texts are the choices' */
-    int32_t       row_limit; /* of each choice: tokens that it may come to have */
-    int32_t       row_peak; /* rows that it holds at once, at most */
-    int64_t       choice_bytes; /* of KV that a choice may come to hold: what it counts with for its
+    weir_service    *service;
+    weir_job        *next; /* queue (lock), or list of running jobs */
+    weir_request     request; /* with own copies of prompt and bias */
+    choice          *choices; /* [request.n_choices] */
+    int64_t          serial; /* order of submission: the youngest is preempted first */
+    job_state        state; /* (lock) */
+    bool             is_released, is_awaited, in_callback; /* (lock) */
+    atomic_bool      is_cancelled;
+    int32_t          n_prompt_reported; /* prompt log-probabilities sent so far */
+    int32_t          n_ended;
+    weir_policy_run *policy_run; /* NULL: every row stays; its texts are the choices' */
+    int32_t          row_limit; /* of each choice: tokens that it may come to have */
+    int32_t          row_peak; /* rows that it holds at once, at most */
+    int64_t choice_bytes; /* of KV that a choice may come to hold: what it counts with for its
                                    client's budget */
     job_embedding *embedding; /* NULL: not asked for */
     weir_usage     usage;
@@ -129,7 +130,7 @@ void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before,
 void weir_choice_share(choice *c); /* others may use its whole pages from now on */
 void weir_choice_keep(choice *c); /* at its end */
 void weir_choice_forget(choice *c); /* instead of keep: its memory is torn */
-void weir_service_make_room(weir_service *service, int32_t n_works);
+void weir_service_reclaim(weir_service *service, int32_t n_works);
 bool weir_service_yield(weir_service *service,
                         int32_t n_works); /* kept texts give up the pages that the works would copy;
                                              false: none could */
@@ -143,12 +144,13 @@ const float *
 weir_job_embedding(weir_job *job); /* NULL: not asked for, or not all of the prompt was computed */
 
 /* eviction.c: policies. */
-WEIR_MUST_CHECK weir_status
-weir_job_open_keeping(weir_job *job, weir_error *error); /* of a checked request; sets row_peak */
+WEIR_MUST_CHECK weir_status weir_job_open_policy_run(
+    weir_job *job, weir_error *error); /* of a checked request; sets row_peak */
 void weir_choice_watch(choice *c); /* its sequence begins */
 void weir_choice_count_before(choice *c); /* it goes on from another text, or from none */
 void weir_choice_count(choice *c); /* its sequence ends: what stayed goes to the usage */
-bool weir_choice_tend(choice *c); /* rows that it may not keep after its last step go; false: there
+bool weir_choice_apply_policy(
+    choice *c); /* rows that it may not keep after its last step go; false: there
                                      was no room, or no reading them */
 void weir_service_evict(weir_service *service,
                         int32_t       n_works); /* after a step: rows are dropped */
@@ -161,7 +163,7 @@ void weir_service_call(weir_service *service, void (*run)(weir_service *service,
 /* The window may be longer than what memory holds, for policies that let go of a prompt as it
  * comes; others are refused what never fits, and answers without a policy end where memory does.
  * Sets row_limit and row_peak of a job whose policy is open. */
-WEIR_MUST_CHECK weir_status weir_job_check_room(weir_job *job, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_job_check_memory(weir_job *job, weir_error *error);
 void                        weir_service_admit(weir_service *service);
 void                        weir_service_resume_stalled(
                            weir_service *service); /* oldest first, when all their rows and one page more fit */
@@ -174,6 +176,6 @@ weir_kv_pages weir_service_unclaimed_pages(
 void weir_service_step(weir_service *service);
 void weir_choice_preempt(choice *c); /* it gives its pages up, to be computed again */
 
-/* seen.c */
+/* stats.c */
 void weir_service_publish(
     weir_service *service); /* what other threads may see of slots and pages */

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "engine/base/log.h"
-#include "engine/kv/cut_texts.h"
+#include "engine/kv/pruned_cache.h"
 #include "engine/schedule/job.h"
 
 enum { GRID_ROWS = 4096, GRID_POINTS = 4 };
@@ -21,25 +21,27 @@ static bool may_keep(const choice *c)
 }
 
 /* A text that lost rows is of no use in the index. */
-static bool may_reuse(const choice *c) { return may_keep(c) && !c->sequence->table.is_cut; }
+static bool may_reuse(const choice *c) { return may_keep(c) && !c->sequence->table.is_pruned; }
 
 static weir_prefix_hit take(choice *c, int32_t most)
 {
-    return weir_prefix_take(c->job->service->prefix, c->sequence, c->job->request.cache_salt, most);
+    return weir_prefix_match(c->job->service->prefix, c->sequence, c->job->request.cache_salt,
+                             most);
 }
 
 /* A kept text of its policy, else what the policy need not see of any. The nearer one says why it
  * is not more. */
 static weir_prefix_hit take_watched(choice *c)
 {
-    weir_prefix_hit hit = weir_prefix_take_cut(c->job->service->prefix, c->sequence,
-                                               c->job->request.cache_salt, c->is_again);
+    weir_prefix_hit hit = weir_pruned_match(c->job->service->prefix, c->sequence,
+                                            c->job->request.cache_salt, c->is_again);
     if (hit.n_rows > 0) {
         c->n_evicted_before =
-            weir_keeping_count_of(c->sequence->keeping, &c->sequence->table, hit.n_rows).evicted;
+            weir_policy_run_count_of(c->sequence->policy_run, &c->sequence->table, hit.n_rows)
+                .evicted;
         return hit;
     }
-    const int32_t unseen = weir_keeping_unseen(c->sequence->keeping),
+    const int32_t unseen = weir_policy_run_unobserved(c->sequence->policy_run),
                   most = c->sequence->n_tokens - 1;
     if (unseen > 0) {
         const weir_prefix_hit other = take(c, unseen < most ? unseen : most);
@@ -59,7 +61,7 @@ void weir_choice_reuse(choice *c)
                                : "not asked for";
         return;
     }
-    const bool            is_watched = c->sequence->keeping != NULL;
+    const bool            is_watched = c->sequence->policy_run != NULL;
     const weir_prefix_hit hit = is_watched ? take_watched(c) : take(c, c->sequence->n_tokens - 1);
     c->is_lost = hit.n_rows < job->request.n_kept;
     if (c->n_answer > 0 || c->index > 0) return; /* a preempted choice takes up its own text */
@@ -67,8 +69,8 @@ void weir_choice_reuse(choice *c)
     job->usage.n_matched = hit.n_matched;
     job->usage.reuse = hit.reason;
     if (hit.n_rows == 0 && !is_watched &&
-        weir_prefix_has_cut(job->service->prefix, job->request.prompt, job->request.n_prompt,
-                            job->request.cache_salt))
+        weir_pruned_contains(job->service->prefix, job->request.prompt, job->request.n_prompt,
+                             job->request.cache_salt))
         job->usage.reuse =
             "this text is kept under a KV policy, which the request does not ask for";
 }
@@ -119,7 +121,7 @@ static void want(choice *c, weir_work *work, int32_t at)
         if (work->snapshots[i].after > after && place == work->n_snapshots) place = i;
     }
     float *const state = c->n_marks + work->n_snapshots < CHOICE_MARKS
-                             ? weir_prefix_lend(c->job->service->prefix)
+                             ? weir_prefix_acquire_snapshot(c->job->service->prefix)
                              : NULL;
     if (state == NULL) return;
     memmove(work->snapshots + place + 1, work->snapshots + place,
@@ -134,9 +136,9 @@ static void want_last_page(choice *c, weir_work *work)
 {
     const int32_t at = cut(c, c->sequence->n_computed + work->n_rows);
     if (at <= c->sequence->n_computed) return;
-    weir_prefix_mark *const last = c->n_marks > 0 ? &c->marks[c->n_marks - 1] : NULL;
+    weir_prefix_snapshot *const last = c->n_marks > 0 ? &c->marks[c->n_marks - 1] : NULL;
     if (last != NULL && last->at > c->job->request.n_prompt) {
-        weir_prefix_give_back(c->job->service->prefix, last->state);
+        weir_prefix_release_snapshot(c->job->service->prefix, last->state);
         c->n_marks--;
     }
     want(c, work, at);
@@ -161,7 +163,7 @@ void weir_choice_want_states(choice *c, weir_work *work)
 }
 
 /* In order of `at`. */
-static void put_mark(choice *c, weir_prefix_mark mark)
+static void put_mark(choice *c, weir_prefix_snapshot mark)
 {
     int32_t place = c->n_marks++;
     for (; place > 0 && c->marks[place - 1].at > mark.at; place--)
@@ -174,9 +176,9 @@ void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before, bool i
     for (int32_t i = 0; i < work->n_snapshots; i++) {
         const weir_batch_snapshot *const snapshot = &work->snapshots[i];
         if (is_done)
-            put_mark(c, (weir_prefix_mark){ n_before + snapshot->after, snapshot->dst });
+            put_mark(c, (weir_prefix_snapshot){ n_before + snapshot->after, snapshot->dst });
         else
-            weir_prefix_give_back(c->job->service->prefix, snapshot->dst);
+            weir_prefix_release_snapshot(c->job->service->prefix, snapshot->dst);
     }
     const bool has_news = is_done && work->n_snapshots > 0 && n_before < c->job->request.n_prompt;
     work->n_snapshots = 0;
@@ -187,8 +189,8 @@ void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before, bool i
 void weir_choice_share(choice *c)
 {
     if (!may_reuse(c) || c->sequence->n_computed < WEIR_PAGE_TOKENS) return;
-    const int32_t left = weir_prefix_keep(c->job->service->prefix, c->sequence,
-                                          c->job->request.cache_salt, c->marks, c->n_marks, true);
+    const int32_t left = weir_prefix_insert(c->job->service->prefix, c->sequence,
+                                            c->job->request.cache_salt, c->marks, c->n_marks, true);
     memmove(c->marks, c->marks + c->n_marks - left, (size_t)left * sizeof *c->marks);
     c->n_marks = left;
 }
@@ -203,17 +205,17 @@ static void keep_rows(choice *c)
         if (c->marks[i].at <= end)
             c->marks[n++] = c->marks[i];
         else
-            weir_prefix_give_back(prefix, c->marks[i].state);
+            weir_prefix_release_snapshot(prefix, c->marks[i].state);
     }
     c->n_marks = 0;
     const bool is_read = !has_blocks(c) || end <= c->job->request.n_prompt;
     const bool is_point = sequence->recurrent_bytes > 0 && end > 0 && cut(c, end) == end && is_read;
-    float *const state = is_point && n < CHOICE_MARKS ? weir_prefix_lend(prefix) : NULL;
+    float *const state = is_point && n < CHOICE_MARKS ? weir_prefix_acquire_snapshot(prefix) : NULL;
     if (state != NULL) {
         weir_ledger_copy(sequence->ledger, state, sequence->recurrent, sequence->recurrent_bytes);
-        c->marks[n++] = (weir_prefix_mark){ end, state };
+        c->marks[n++] = (weir_prefix_snapshot){ end, state };
     }
-    (void)weir_prefix_keep(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);
+    (void)weir_prefix_insert(prefix, sequence, c->job->request.cache_salt, c->marks, n, false);
     if (c->job->request.session != NULL && c->index == 0)
         weir_prefix_name(prefix, sequence, c->job->request.cache_salt, c->job->request.session);
 }
@@ -224,12 +226,12 @@ static void keep_watched(choice *c)
 {
     weir_sequence *const sequence = c->sequence;
     const int32_t        n = sequence->n_computed;
-    if (n < c->job->request.n_prompt || !weir_choice_tend(c)) return;
-    if (!sequence->table.is_cut && !weir_keeping_needs_turns(sequence->keeping)) return;
+    if (n < c->job->request.n_prompt || !weir_choice_apply_policy(c)) return;
+    if (!sequence->table.is_pruned && !weir_policy_run_needs_turns(sequence->policy_run)) return;
     const char *const why =
-        weir_keeping_turn(sequence->keeping, n, n)
-            ? weir_prefix_keep_cut(c->job->service->prefix, sequence, c->job->request.cache_salt,
-                                   c->index == 0 ? c->job->request.session : NULL)
+        weir_policy_run_turn(sequence->policy_run, n, n)
+            ? weir_pruned_insert(c->job->service->prefix, sequence, c->job->request.cache_salt,
+                                 c->index == 0 ? c->job->request.session : NULL)
             : "it had more turns than are remembered";
     if (why != NULL)
         weir_log(WEIR_LOG_INFO,
@@ -244,13 +246,13 @@ void weir_choice_keep(choice *c)
         keep_rows(c);
     else if (c->job->service->prefix != NULL)
         weir_choice_forget(c);
-    if (may_keep(c) && c->sequence->keeping != NULL) keep_watched(c);
+    if (may_keep(c) && c->sequence->policy_run != NULL) keep_watched(c);
 }
 
 void weir_choice_forget(choice *c)
 {
     for (int32_t i = 0; i < c->n_marks; i++)
-        weir_prefix_give_back(c->job->service->prefix, c->marks[i].state);
+        weir_prefix_release_snapshot(c->job->service->prefix, c->marks[i].state);
     c->n_marks = 0;
 }
 
@@ -273,11 +275,11 @@ bool weir_service_yield(weir_service *service, int32_t n_works)
     bool any = false;
     if (service->prefix == NULL) return false;
     for (int32_t i = 0; i < n_works; i++)
-        any = weir_prefix_yield(service->prefix, service->works[i].sequence) || any;
+        any = weir_prefix_release_tail(service->prefix, service->works[i].sequence) || any;
     return any;
 }
 
-void weir_service_make_room(weir_service *service, int32_t n_works)
+void weir_service_reclaim(weir_service *service, int32_t n_works)
 {
     const weir_kv_pages n = wanted_pages(service, n_works);
     if (service->prefix == NULL || weir_prefix_reclaim(service->prefix, n)) return;

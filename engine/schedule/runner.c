@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/kv/staging.h"
+#include "engine/kv/prefetch.h"
 
 /* A sequence of the step whose policy sees what attention gave to its rows. */
 typedef struct watched {
@@ -21,9 +21,9 @@ struct weir_runner {
     weir_runner_limits   limits;
     const weir_kv_pair  *formats; /* [kv_layers] borrowed */
     weir_kv_sinks        sinks;
-    weir_kv_staging     *staging; /* NULL: there is no tier below */
+    weir_kv_prefetch    *prefetch; /* NULL: there is no tier below */
     weir_kv_source       source;
-    weir_company         company;
+    weir_kv_holders      holders;
     const char          *problem; /* of a work that failed in the last step */
     int32_t             *tokens;     /* [limits.rows] */
     int32_t             *logit_rows; /* [limits.logits] */
@@ -53,14 +53,14 @@ static size_t queries_bytes(const weir_runner *runner)
 static bool is_cold(void *user, int64_t kv_layer, int32_t segment)
 {
     const weir_runner *const runner = user;
-    return weir_kv_staging_is_cold(runner->staging, kv_layer, segment);
+    return weir_kv_prefetch_is_cold(runner->prefetch, kv_layer, segment);
 }
 
 static void take(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *range)
 {
     weir_runner *const  runner = user;
     weir_kv_range_pages pages;
-    weir_kv_staging_take(runner->staging, kv_layer, segment, &pages);
+    weir_kv_prefetch_take(runner->prefetch, kv_layer, segment, &pages);
     *range = (weir_kv_range){ .pages = pages.pages,
                               .page_stride = pages.stride,
                               .first_split = pages.first_split,
@@ -71,10 +71,10 @@ static void take(void *user, int64_t kv_layer, int32_t segment, weir_kv_range *r
 static void give(void *user)
 {
     weir_runner *const runner = user;
-    weir_kv_staging_give(runner->staging);
+    weir_kv_prefetch_give(runner->prefetch);
 }
 
-static weir_status open_staging(weir_runner *runner, const weir_kv_spec *spec, weir_error *error)
+static weir_status open_prefetch(weir_runner *runner, const weir_kv_spec *spec, weir_error *error)
 {
     if (weir_kv_cold_pages(spec) == 0 || spec->n_layers == 0) return WEIR_OK;
     const weir_shape *const shape = weir_model_shape(runner->model);
@@ -88,9 +88,9 @@ static weir_status open_staging(weir_runner *runner, const weir_kv_spec *spec, w
             windows[weir_model_layer_memory(runner->model, i).kv_index] =
                 (int32_t)kv->geometry.window;
     }
-    const weir_kv_staging_limits limits = { .segments = runner->limits.works, .windows = windows };
-    const weir_status            status =
-        weir_kv_staging_open(&runner->staging, spec, &limits, runner->ledger, error);
+    const weir_kv_prefetch_limits limits = { .segments = runner->limits.works, .windows = windows };
+    const weir_status             status =
+        weir_kv_prefetch_open(&runner->prefetch, spec, &limits, runner->ledger, error);
     weir_memory_give(windows);
     runner->source =
         (weir_kv_source){ .is_cold = is_cold, .take = take, .give = give, .user = runner };
@@ -128,7 +128,7 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
                                           .evicts = spec->evicts };
     if (status == WEIR_OK)
         status = weir_workspace_open(&runner->workspace, model, ledger, &space, error);
-    if (status == WEIR_OK) status = open_staging(runner, spec, error);
+    if (status == WEIR_OK) status = open_prefetch(runner, spec, error);
     if (status != WEIR_OK) {
         weir_runner_close(runner);
         return status;
@@ -140,7 +140,7 @@ weir_status weir_runner_open(weir_runner **out, const weir_model *model, weir_le
 void weir_runner_close(weir_runner *runner)
 {
     if (runner == NULL) return;
-    weir_kv_staging_close(runner->staging);
+    weir_kv_prefetch_close(runner->prefetch);
     weir_workspace_close(runner->workspace);
     weir_ledger_free(runner->ledger, runner->queries, WEIR_ACCOUNT_ACTIVATIONS,
                      queries_bytes(runner));
@@ -172,14 +172,15 @@ weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *seq
     return weir_model_banks(runner->model, has_text ? sequence->recurrent : NULL);
 }
 
-weir_keeping_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence)
+weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence)
 {
-    if (sequence->keeping != NULL)
-        return weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
+    if (sequence->policy_run != NULL)
+        return weir_policy_run_count_of(sequence->policy_run, &sequence->table,
+                                        sequence->n_computed);
     const weir_banks banks = weir_runner_banks(runner, sequence);
-    if (banks.n_layers == 0) return (weir_keeping_count){ .live = sequence->n_computed };
-    return (weir_keeping_count){ .live = weir_banks_live(&banks),
-                                 .evicted = weir_banks_evicted(&banks) };
+    if (banks.n_layers == 0) return (weir_policy_run_count){ .live = sequence->n_computed };
+    return (weir_policy_run_count){ .live = weir_banks_live(&banks),
+                                    .evicted = weir_banks_evicted(&banks) };
 }
 
 int64_t weir_runner_n_vocab(const weir_runner *runner)
@@ -207,9 +208,9 @@ weir_status weir_runner_show_queries(weir_runner *runner, weir_queries_visitor v
     return WEIR_OK;
 }
 
-void weir_runner_share(weir_runner *runner, const weir_company *company)
+void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders)
 {
-    runner->company = *company;
+    runner->holders = *holders;
 }
 
 const char *weir_runner_problem(const weir_runner *runner) { return runner->problem; }
@@ -231,9 +232,9 @@ static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
 static weir_status make_room(const weir_runner *runner, const weir_work *works, int32_t n_works,
                              weir_error *error)
 {
-    if (runner->staging == NULL) return WEIR_OK;
-    return weir_tiers_make_room(works[0].sequence->store, &runner->company, works, n_works,
-                                runner->limits.hot, blocks_wanted(works, n_works), error);
+    if (runner->prefetch == NULL) return WEIR_OK;
+    return weir_tiers_demote(works[0].sequence->store, &runner->holders, works, n_works,
+                             runner->limits.hot, blocks_wanted(works, n_works), error);
 }
 
 /* Backs all rows with pages. A last page that cannot be read back fails its work alone. */
@@ -252,8 +253,8 @@ static weir_status reserve_rows(weir_runner *runner, weir_work *works, int32_t n
         if (works[i].failed)
             runner->problem = "its last KV page cannot be read back from the disk "
                               "(memory.disk_dir); check that disk";
-        if (!works[i].failed && sequence->keeping != NULL &&
-            !weir_keeping_has_room(sequence->keeping, &sequence->table, works[i].n_rows)) {
+        if (!works[i].failed && sequence->policy_run != NULL &&
+            !weir_policy_run_fits(sequence->policy_run, &sequence->table, works[i].n_rows)) {
             works[i].failed = true;
             runner->problem =
                 "its KV rows are more than its KV policy lets be; begin the text again";
@@ -271,7 +272,8 @@ static void show(void *user, int64_t kv_layer, const float *queries, int64_t row
                                        .n = seen->work->n_rows,
                                        .head_stride = head_stride,
                                        .row_stride = row_stride };
-    weir_keeping_see(sequence->keeping, &sequence->table, kv_layer, sequence->n_computed, &rows);
+    weir_policy_run_observe(sequence->policy_run, &sequence->table, kv_layer, sequence->n_computed,
+                            &rows);
 }
 
 static void show_plain(void *user, int64_t kv_layer, const float *queries, int64_t row_stride,
@@ -302,8 +304,9 @@ static const weir_attention_watch *watch_queries(const weir_runner *runner, watc
 static const weir_attention_watch *watch(const weir_runner *runner, watched *place,
                                          const weir_work *work, int32_t first_row)
 {
-    if (work->sequence->keeping == NULL) return watch_queries(runner, place, work, first_row);
-    const weir_keeping_view view = weir_keeping_view_of(work->sequence->keeping, work->n_rows);
+    if (work->sequence->policy_run == NULL) return watch_queries(runner, place, work, first_row);
+    const weir_policy_run_view view =
+        weir_policy_run_view_of(work->sequence->policy_run, work->n_rows);
     *place =
         (watched){ .watch = { .logits = weir_model_keeps_logits(runner->model) ? view.logits : NULL,
                               .mass = view.mass,
@@ -337,8 +340,8 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                (size_t)work->n_rows * sizeof(int32_t));
         const weir_attention_watch *const watches =
             watch(runner, &runner->watched[batch.n_segments], work, batch.n_rows);
-        if (runner->staging != NULL)
-            weir_kv_staging_views(runner->staging)[batch.n_segments] =
+        if (runner->prefetch != NULL)
+            weir_kv_prefetch_views(runner->prefetch)[batch.n_segments] =
                 (weir_kv_view){ .pages = (void *const *)sequence->table.pages,
                                 .stride = sequence->table.capacity,
                                 .n_past = sequence->n_computed,
@@ -351,7 +354,7 @@ static weir_batch build_batch(weir_runner *runner, weir_work *works, int32_t n_w
                                   .n_past = sequence->n_computed,
                                   .is_prompt = work->is_prompt,
                                   .head_rows =
-                                      sequence->table.is_cut ? sequence->table.head_rows : NULL,
+                                      sequence->table.is_pruned ? sequence->table.head_rows : NULL,
                                   .watch = watches,
                                   .pages = (void *const *)sequence->table.pages,
                                   .page_stride = sequence->table.capacity,
@@ -377,17 +380,17 @@ static weir_status forward(weir_runner *runner, weir_batch *batch, weir_work *wo
                            int32_t n_works, const float **logits, weir_error *error)
 {
     const bool reads =
-        runner->staging != NULL &&
-        weir_kv_staging_begin(runner->staging, works[0].sequence->store, batch->n_segments);
+        runner->prefetch != NULL &&
+        weir_kv_prefetch_begin(runner->prefetch, works[0].sequence->store, batch->n_segments);
     if (reads) batch->source = &runner->source;
     const weir_status status =
         weir_model_forward(runner->model, runner->workspace, batch, logits, error);
     if (!reads) return status;
-    weir_kv_staging_end(runner->staging);
+    weir_kv_prefetch_end(runner->prefetch);
     for (int32_t i = 0, segment = 0; i < n_works; i++) {
         const char *why;
         if (works[i].failed) continue;
-        works[i].failed = weir_kv_staging_failed(runner->staging, segment++, &why);
+        works[i].failed = weir_kv_prefetch_failed(runner->prefetch, segment++, &why);
         if (works[i].failed) runner->problem = why;
     }
     return status;
@@ -409,8 +412,8 @@ weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_wo
         if (works[i].failed) continue;
         sequence->n_computed += works[i].n_rows;
         weir_kv_commit(&sequence->table, works[i].n_rows);
-        if (sequence->keeping != NULL)
-            weir_keeping_advance(sequence->keeping, works[i].n_rows, sequence->n_computed);
+        if (sequence->policy_run != NULL)
+            weir_policy_run_advance(sequence->policy_run, works[i].n_rows, sequence->n_computed);
     }
     return n_failed < n_works ? WEIR_OK : weir_error_set(error, WEIR_EIO, "%s", runner->problem);
 }
@@ -429,11 +432,10 @@ weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *e
     return WEIR_OK;
 }
 
-weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks,
-                                  weir_error *error)
+weir_status weir_runner_reclaim(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks,
+                                weir_error *error)
 {
-    return weir_tiers_make_room(store, &runner->company, NULL, 0, runner->limits.hot, n_blocks,
-                                error);
+    return weir_tiers_demote(store, &runner->holders, NULL, 0, runner->limits.hot, n_blocks, error);
 }
 
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
@@ -441,40 +443,40 @@ void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
     runner->evictor = evictor;
 }
 
-typedef struct eviction_room {
-    const weir_runner    *runner;
-    const weir_tend_room *others;
-} eviction_room;
+typedef struct eviction_hook {
+    const weir_runner       *runner;
+    const weir_reclaim_hook *others;
+} eviction_hook;
 
 /* With a disk blocks leave memory for the rows that stay, the text's own among them; nothing is
  * lost by it. */
-static bool make_eviction_room(void *user, const weir_sequence *sequence, weir_kv_pages pages)
+static bool reclaim_for_eviction(void *user, const weir_sequence *sequence, weir_kv_pages pages)
 {
-    const eviction_room *const e = user;
+    const eviction_hook *const e = user;
     const weir_runner *const   runner = e->runner;
     const weir_work            work = { .sequence =
                                             (weir_sequence *)(uintptr_t)sequence }; /* only looked at */
     const int64_t heads = sequence->table.n_heads, n_blocks = (pages.others + heads - 1) / heads;
-    if (runner->staging != NULL && weir_kv_store_room(sequence->store) < n_blocks &&
-        weir_tiers_make_room(sequence->store, &runner->company, &work, 1, runner->limits.hot,
-                             n_blocks, NULL) == WEIR_OK)
+    if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
+        weir_tiers_demote(sequence->store, &runner->holders, &work, 1, runner->limits.hot, n_blocks,
+                          NULL) == WEIR_OK)
         return true;
     return e->others != NULL && e->others->make(e->others->user, sequence, pages);
 }
 
 weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence,
-                              const weir_tend_room *room, weir_error *error)
+                              const weir_reclaim_hook *room, weir_error *error)
 {
-    eviction_room        all = { runner, room };
-    const weir_tend_room make = { .make = make_eviction_room, .user = &all };
-    if (sequence->keeping == NULL) return WEIR_OK;
+    eviction_hook           all = { runner, room };
+    const weir_reclaim_hook make = { .make = reclaim_for_eviction, .user = &all };
+    if (sequence->policy_run == NULL) return WEIR_OK;
     WEIR_ASSERT(runner->evictor != NULL);
-    return weir_tend(sequence, runner->evictor, &make, error);
+    return weir_apply_policy(sequence, runner->evictor, &make, error);
 }
 
-void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works)
+void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_works)
 {
-    if (runner->staging != NULL && n_works > 0)
-        weir_tiers_tend(works[0].sequence->store, &runner->company, works, n_works,
-                        runner->limits.hot);
+    if (runner->prefetch != NULL && n_works > 0)
+        weir_tiers_promote(works[0].sequence->store, &runner->holders, works, n_works,
+                           runner->limits.hot);
 }

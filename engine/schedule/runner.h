@@ -4,8 +4,8 @@
  * A step that fails commits nothing: KV rows stay invisible, but recurrent state and open rows may
  * be torn, so the caller resets those sequences. */
 #pragma once
+#include "engine/kv/apply_policy.h"
 #include "engine/kv/sequence.h"
-#include "engine/kv/tend.h"
 #include "engine/model/model.h"
 #include "engine/schedule/tiers.h"
 
@@ -58,7 +58,7 @@ bool              weir_runner_is_state(const weir_runner *runner, const float *r
 weir_banks weir_runner_banks(const weir_runner *runner, const weir_sequence *sequence);
 /* Rows of a sequence that are there as they were computed, and those that went: where a policy
  * prunes, else where layers have memory of fixed size. */
-weir_keeping_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
+weir_policy_run_count weir_runner_count(const weir_runner *runner, const weir_sequence *sequence);
 /* EFULL (nothing computed; pages found so far stay reserved) when the KV store cannot back all
  * rows. EIO: all works failed. Logits [rows, n_vocab] are borrowed until the next step. */
 WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_works,
@@ -68,17 +68,17 @@ WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *wor
 WEIR_MUST_CHECK weir_status weir_runner_fill(weir_runner *runner, weir_work *work,
                                              weir_error *error);
 /* With a disk: what is in memory beside the sequences of a step, and may leave it for them. */
-void weir_runner_share(weir_runner *runner, const weir_company *company);
+void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
 /* Between steps: n_blocks fit in memory afterwards, or EFULL. */
-WEIR_MUST_CHECK weir_status weir_runner_make_room(const weir_runner *runner, weir_kv_store *store,
-                                                  int64_t n_blocks, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_runner_reclaim(const weir_runner *runner, weir_kv_store *store,
+                                                int64_t n_blocks, weir_error *error);
 /* Between steps: blocks of these sequences come back to memory where there is room to spare. */
-void weir_runner_tend(weir_runner *runner, const weir_work *works, int32_t n_works);
+void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_works);
 /* With what rows are dropped; borrowed, outlives the steps. NULL: no sequence has a policy. */
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
-/* After a step: the sequence drops the rows that its policy lets go (engine/kv/tend.h). */
+/* After a step: the sequence drops the rows that its policy lets go (engine/kv/apply_policy.h). */
 WEIR_MUST_CHECK weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence,
-                                              const weir_tend_room *room, weir_error *error);
+                                              const weir_reclaim_hook *room, weir_error *error);
 /* Why a work of the last step failed, a borrowed text. */
 const char *weir_runner_problem(const weir_runner *runner);
 /* Shows the queries of every sequence without a policy, [n_rows, n_heads, head_dim] before rotation

@@ -131,8 +131,8 @@ static void finish(weir_service *service, void *user)
 {
     weir_saver *const s = user;
     if (!s->is_taken_away) {
-        weir_prefix_tried(service->prefix, s->file.tokens, s->n_whole,
-                          s->is_written ? s->file.n_tokens : 0, s->file.salt);
+        weir_prefix_mark_saved(service->prefix, s->file.tokens, s->n_whole,
+                               s->is_written ? s->file.n_tokens : 0, s->file.salt);
         let_go(s);
         s->counts.saved_texts += s->is_written;
         s->counts.saved_tokens += s->is_written ? s->file.n_tokens : 0;
@@ -152,8 +152,8 @@ static bool begin(weir_saver *s)
     weir_prefix *const     prefix = s->sessions->service->prefix;
     session_carrier *const text = &s->text;
     s->n_whole = text->sequence.n_tokens;
-    if (weir_prefix_hold(prefix, &text->sequence, text->salt) < WEIR_SAVED_TOKENS) {
-        weir_prefix_tried(prefix, text->sequence.tokens, s->n_whole, 0, text->salt);
+    if (weir_prefix_share(prefix, &text->sequence, text->salt) < WEIR_SAVED_TOKENS) {
+        weir_prefix_mark_saved(prefix, text->sequence.tokens, s->n_whole, 0, text->salt);
         weir_sequence_clear(&text->sequence);
         return false;
     }
@@ -181,7 +181,7 @@ static bool begin(weir_saver *s)
 
 /* A look costs a pass over the tree: none while nothing was kept and few pages were taken since the
  * last one. */
-void weir_saver_tend(weir_saver *s)
+void weir_saver_poll(weir_saver *s)
 {
     enum { SHARE = 32 };
     if (s == NULL || s->is_busy || s->is_paused) return;
@@ -194,8 +194,8 @@ void weir_saver_tend(weir_saver *s)
     if (has_room || (written == s->seen_tokens && free + s->reserve.others / SHARE >= s->seen_free))
         return;
     for (int i = 0; i < TRIES; i++) {
-        if (!weir_prefix_endangered(service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS,
-                                    &s->text.sequence, s->text.salt)) {
+        if (!weir_prefix_next_victim(service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS,
+                                     &s->text.sequence, s->text.salt)) {
             s->seen_tokens = written;
             s->seen_free = free;
             return;
@@ -209,7 +209,7 @@ static bool holds_pages(const weir_saver *s)
     return s != NULL && s->is_busy && !s->is_taken_away;
 }
 
-bool weir_saver_makes_room(weir_saver *s, const weir_service *service, weir_kv_pages wanted)
+bool weir_saver_release(weir_saver *s, const weir_service *service, weir_kv_pages wanted)
 {
     const weir_kv_pages unclaimed = weir_service_unclaimed_pages(service);
     if (weir_kv_pages_fit(wanted, unclaimed)) return true;

@@ -3,9 +3,9 @@
  *
  * The engine thread looks for one after a step, when the pages that are free or cost nothing to
  * free get few, and holds its pages and states; a thread writes them, in copies that it makes under
- * a lock. When pages are needed first, the engine thread takes them away under that lock: it waits
- * for a copy of one page, never for the disk, and the text is dropped as if nobody had begun to
- * save it. */
+ * a lock. When pages are needed first, the engine thread takes them away under that
+ * lock: it waits for a copy of one page, never for the disk, and the text is dropped as if nobody
+ * had begun to save it. */
 #pragma once
 #include "engine/kv/store.h"
 #include "engine/schedule/service.h"
@@ -29,9 +29,9 @@ void weir_saver_pause(weir_saver *saver);
 void weir_saver_resume(weir_saver *saver);
 
 /* ---- engine thread; `saver` may be NULL ------------------------------------------------------ */
-void weir_saver_tend(weir_saver *saver);
+void weir_saver_poll(weir_saver *saver);
 /* So many pages are unclaimed, or are once the saver has let go of what it holds: then it has. */
-bool weir_saver_makes_room(weir_saver *saver, const weir_service *service, weir_kv_pages wanted);
+bool weir_saver_release(weir_saver *saver, const weir_service *service, weir_kv_pages wanted);
 /* Lets go of what is held; false: nothing was. */
 bool weir_saver_give_way(weir_saver *saver);
 /* What it has done, into the fields of the same meaning. */

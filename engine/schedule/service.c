@@ -44,7 +44,7 @@ static void *engine_thread(void *user)
         weir_service_publish(service); /* cancelled ones are gone, whether a step follows or not */
         if (stop) return NULL;
         weir_service_step(service);
-        weir_saver_tend(service->saver);
+        weir_saver_poll(service->saver);
     }
 }
 
@@ -139,7 +139,7 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     service->info.kv_host_pages = spec->n_host_pages;
     service->stats.kv_bytes_total =
         (int64_t)weir_kv_pool_bytes(spec) +
-        (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * (int64_t)weir_kv_block_room(spec)
+        (per_block > 0 ? weir_kv_cold_pages(spec) / per_block * (int64_t)weir_kv_block_stride(spec)
                        : 0);
     weir_status status = charge_fixed(service, error);
     if (status == WEIR_OK) status = open_fixed(service, parts, error);
@@ -149,7 +149,7 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     if (status == WEIR_OK)
         weir_runner_share(
             parts->runner,
-            &(weir_company){ .prefix = parts->prefix, .running = sequence_at, .user = service });
+            &(weir_kv_holders){ .prefix = parts->prefix, .running = sequence_at, .user = service });
     if (status == WEIR_OK)
         weir_service_publish(service); /* what is free is known before the first step */
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)
@@ -327,8 +327,8 @@ static weir_status make_job(weir_job **out, weir_service *service, const weir_re
     }
     if (status == WEIR_OK && weir_job_open_embedding(job) != WEIR_OK)
         status = no_memory(service, request, error);
-    if (status == WEIR_OK) status = weir_job_open_keeping(job, error);
-    if (status == WEIR_OK) status = weir_job_check_room(job, error);
+    if (status == WEIR_OK) status = weir_job_open_policy_run(job, error);
+    if (status == WEIR_OK) status = weir_job_check_memory(job, error);
     job->choice_bytes = weir_service_kv_bytes(&service->info, job->row_peak);
     if (status != WEIR_OK)
         weir_job_free(job);

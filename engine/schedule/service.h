@@ -66,7 +66,7 @@ typedef struct weir_event {
     const char         *message; /* DONE with status != OK */
     const float *embedding; /* DONE, if one was asked for and the prompt was computed: [d_model],
                                borrowed during the callback */
-    weir_usage usage; /* ADMITTED (n_cached) and DONE */
+    weir_usage   usage; /* ADMITTED (n_cached) and DONE */
 } weir_event;
 
 /* Returns false to end the choice now (a stop string was found): the engine answers with
@@ -115,8 +115,8 @@ typedef struct weir_service_info {
                                                  sink_tokens tokens of a text */
     int64_t kv_open_bytes; /* of a sequence, for rows that wait for their page to be full; 0 in most
                               formats */
-    int64_t    recurrent_bytes; /* per sequence, whatever its length */
-    weir_banks banks; /* of a sequence without text: layers and slots; n_layers 0: nothing is
+    int64_t recurrent_bytes; /* per sequence, whatever its length */
+    weir_banks  banks; /* of a sequence without text: layers and slots; n_layers 0: nothing is
                          dropped but by policies */
     const char *kv_format, *k_format, *v_format,
         *wide_format; /* borrowed from the engine; see weir_plan */
@@ -165,8 +165,8 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t kv_write_errors, kv_read_errors;
     int64_t kept_tokens, kept_states, dropped_tokens; /* texts that can be continued, states on
                                                          them; kept ones that made room, ever */
-    int64_t kept_cut_texts,
-        kept_cut_tokens; /* texts that a KV policy watched, which are continued whole */
+    int64_t kept_pruned_texts,
+        kept_pruned_tokens; /* texts that a KV policy watched, which are continued whole */
     int64_t unsaved_tokens; /* of dropped_tokens, in no session file */
     int64_t saved_texts, saved_tokens, save_failures,
         saves_given_up; /* because memory was short: in files; not; memory was needed first */
@@ -189,7 +189,7 @@ typedef struct weir_service_sequence { /* one that has a slot */
     weir_banks banks;
 } weir_service_sequence;
 
-/* How requests may let go of rows (engine/kv/keeping.h). */
+/* How requests may let go of rows (engine/kv/policy_run.h). */
 typedef struct weir_service_policy {
     weir_policy_options     options; /* for those that name none */
     int64_t                 budget; /* rows; 0: all */

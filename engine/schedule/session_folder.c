@@ -99,7 +99,7 @@ static void look_into(const weir_sessions *sessions, weir_session_info *info, co
         info->created = header->created;
         info->is_automatic = header->is_automatic;
         (void)snprintf(info->policy, sizeof info->policy, "%s",
-                       header->is_cut ? header->identity.policy : "");
+                       header->is_pruned ? header->identity.policy : "");
         if (sessions->service != NULL)
             info->problem = weir_session_check(reader, &sessions->identity, &why);
         if (info->problem == WEIR_OK && weir_session_has_form(header))
@@ -166,7 +166,7 @@ static weir_status read_open(session_contents *out, const weir_sessions *s,
     out->n_tokens = header->n_tokens;
     out->n_states = header->n_states;
     out->is_automatic = header->is_automatic;
-    out->is_cut = header->is_cut;
+    out->is_pruned = header->is_pruned;
     if (s->service != NULL && out->n_tokens > s->service->info.window) return WEIR_EMISMATCH;
     out->tokens = weir_memory_take((size_t)out->n_tokens * sizeof *out->tokens);
     if (out->tokens == NULL) return WEIR_ENOMEM;
@@ -199,7 +199,7 @@ void session_contents_free(session_contents *contents)
 static void note_loss(weir_service *service, void *user)
 {
     const session_contents *const lost = user;
-    weir_prefix_unsaved(service->prefix, lost->tokens, lost->n_tokens, lost->salt);
+    weir_prefix_mark_unsaved(service->prefix, lost->tokens, lost->n_tokens, lost->salt);
 }
 
 static int remove_file(weir_sessions *sessions, const char *name)
@@ -215,7 +215,8 @@ int session_folder_drop(weir_sessions *sessions, const char *name)
 {
     session_contents lost = { 0 };
     const bool       is_known = sessions->service != NULL &&
-                          session_contents_read(&lost, sessions, name) == WEIR_OK && !lost.is_cut;
+                          session_contents_read(&lost, sessions, name) == WEIR_OK &&
+                          !lost.is_pruned;
     const int reason = remove_file(sessions, name);
     if (is_known && reason == 0) weir_service_call(sessions->service, note_loss, &lost);
     session_contents_free(&lost);
@@ -328,7 +329,8 @@ static bool is_beginning(const weir_sessions *sessions, const weir_session_info 
     session_contents found;
     if (session_contents_read(&found, sessions, info->name) != WEIR_OK) return false;
     const bool is =
-        !found.is_cut && found.n_tokens <= text->n_tokens && strcmp(found.salt, text->salt) == 0 &&
+        !found.is_pruned && found.n_tokens <= text->n_tokens &&
+        strcmp(found.salt, text->salt) == 0 &&
         memcmp(found.tokens, text->tokens, (size_t)found.n_tokens * sizeof *found.tokens) == 0;
     session_contents_free(&found);
     return is;

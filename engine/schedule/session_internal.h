@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 
 #include "engine/base/log.h"
-#include "engine/kv/cut_texts.h"
+#include "engine/kv/pruned_cache.h"
 #include "engine/schedule/job.h"
 #include "engine/schedule/saver.h"
 #include "engine/schedule/session_store.h"
@@ -14,15 +14,15 @@
 typedef struct session_carrier {
     weir_sequence sequence; /* its pages and tokens; its table changes on the engine thread only */
     char          salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
-    weir_prefix_mark
+    weir_prefix_snapshot
             marks[WEIR_SESSION_STATES]; /* [n_marks]: pinned (saving) or lent (restoring) */
     int32_t n_marks;
-    bool    is_cut; /* a policy watched it: `cut` is what the list of such texts has of it, or will
+    bool is_pruned; /* a policy watched it: `cut` is what the list of such texts has of it, or will
                        have */
-    weir_cut_content cut;
+    weir_pruned_entry pruned;
 } session_carrier;
 
-typedef struct session_entry session_entry; /* recall.c */
+typedef struct session_entry session_entry; /* session_index.c */
 
 /* A file that is being written: counts for the folder before it is there. */
 typedef struct session_pending {
@@ -64,7 +64,7 @@ WEIR_MUST_CHECK weir_status session_folder_list(const weir_sessions *sessions,
 typedef struct session_contents {
     int32_t *tokens; /* [n_tokens] */
     int32_t  n_tokens, n_states;
-    bool     is_automatic, is_cut;
+    bool     is_automatic, is_pruned;
     char     salt[WEIR_PREFIX_SALT + 1];
     int32_t  places[WEIR_SESSION_STATES]; /* [n_states] */
 } session_contents;
@@ -97,7 +97,7 @@ void                        session_end(weir_sessions *sessions);
 /* session_save.c */
 /* auto-DIGEST, so that the same text, under the same policy if it has one, has the same file. */
 void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens,
-                       const char *salt, const weir_session_cut *cut);
+                       const char *salt, const weir_session_pruned *pruned);
 /* An automatic file of this text that can be used and has as many states, or more: memory may have
  * lost some since. It is marked as used now. */
 bool                        session_is_there(const weir_sessions *sessions, const char *name,
@@ -124,20 +124,20 @@ WEIR_MUST_CHECK weir_status session_write_state(weir_sessions *s, const weir_ses
 WEIR_MUST_CHECK weir_status session_read_states(const weir_sessions *s, weir_session_reader *reader,
                                                 float *const *states, weir_error *error);
 
-/* session_cut.c: texts that a policy watched. */
-bool session_take_cut(
-    weir_sessions       *sessions,
-    const weir_cut_wish *wish); /* engine thread: the carrier holds it; false: there is none */
-bool session_take_next_cut(weir_sessions *sessions, uint64_t *use);
-void session_let_go_cut(weir_sessions *sessions); /* engine thread */
+/* session_pruned.c: texts that a policy watched. */
+bool session_pin_pruned(
+    weir_sessions           *sessions,
+    const weir_pruned_query *wish); /* engine thread: the carrier holds it; false: there is none */
+bool session_pin_next_pruned(weir_sessions *sessions, uint64_t *use);
+void session_unpin_pruned(weir_sessions *sessions); /* engine thread */
 /* What of the carrier's text is the policy's; `out` borrows from it. */
-void                        session_cut_of(weir_session_cut *out, const weir_sessions *sessions);
-WEIR_MUST_CHECK weir_status session_restore_cut(weir_sessions       *sessions,
-                                                weir_session_reader *reader,
-                                                weir_session_result *result,
-                                                weir_error          *error); /* lock held */
+void session_pruned_of(weir_session_pruned *out, const weir_sessions *sessions);
+WEIR_MUST_CHECK weir_status session_restore_pruned(weir_sessions       *sessions,
+                                                   weir_session_reader *reader,
+                                                   weir_session_result *result,
+                                                   weir_error          *error); /* lock held */
 
-/* recall.c: automatic files by what they begin with. */
+/* session_index.c: automatic files by what they begin with. */
 size_t                      session_index_bytes(int32_t limit);
 WEIR_MUST_CHECK weir_status session_index_open(weir_sessions *sessions,
                                                weir_error *error); /* of the files that are there */

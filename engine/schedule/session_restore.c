@@ -53,7 +53,7 @@ static void grow(weir_service *service, void *user)
         const int64_t       end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         const weir_kv_pages pages =
             weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
-        r->status = weir_runner_make_room(
+        r->status = weir_runner_reclaim(
             service->runner, service->store,
             pages.others / weir_kv_pages_for(weir_kv_store_spec(service->store), 1), &r->error);
         if (r->status != WEIR_OK) return;
@@ -74,7 +74,7 @@ static void make_place(weir_service *service, void *user)
     const weir_kv_pages  pages =
         pages_of_text(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
     r->status = WEIR_EFULL;
-    if (!weir_saver_makes_room(s->saver, service, pages) ||
+    if (!weir_saver_release(s->saver, service, pages) ||
         !weir_prefix_reclaim(service->prefix, pages))
         return;
     r->rows = s->own.sequence.n_tokens;
@@ -87,9 +87,9 @@ static void make_place(weir_service *service, void *user)
     r->status = WEIR_EFULL;
     const int32_t want = r->n_states < s->most_states ? r->n_states : s->most_states;
     while (s->own.n_marks < want) {
-        float *const state = weir_prefix_lend(service->prefix);
+        float *const state = weir_prefix_acquire_snapshot(service->prefix);
         if (state == NULL) break;
-        s->own.marks[s->own.n_marks++] = (weir_prefix_mark){ .state = state };
+        s->own.marks[s->own.n_marks++] = (weir_prefix_snapshot){ .state = state };
     }
     if (s->own.n_marks > 0 || r->n_states == 0)
         r->status = WEIR_OK;
@@ -103,11 +103,11 @@ static void take_in(weir_service *service, void *user)
     weir_sessions *const s = user;
     weir_kv_commit(&s->own.sequence.table, s->own.sequence.n_tokens - s->own.sequence.table.n_rows);
     s->own.sequence.n_computed = s->own.sequence.n_tokens;
-    (void)weir_prefix_keep(service->prefix, &s->own.sequence, s->own.salt, s->own.marks,
-                           s->own.n_marks, false);
+    (void)weir_prefix_insert(service->prefix, &s->own.sequence, s->own.salt, s->own.marks,
+                             s->own.n_marks, false);
     weir_prefix_name(service->prefix, &s->own.sequence, s->own.salt, s->own.name);
-    weir_prefix_tried(service->prefix, s->own.sequence.tokens, s->own.sequence.n_tokens,
-                      s->own.sequence.n_tokens, s->own.salt);
+    weir_prefix_mark_saved(service->prefix, s->own.sequence.tokens, s->own.sequence.n_tokens,
+                           s->own.sequence.n_tokens, s->own.salt);
     s->own.n_marks = 0;
     weir_sequence_clear(&s->own.sequence);
 }
@@ -116,7 +116,7 @@ static void throw_away(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
     for (int32_t i = 0; i < s->own.n_marks; i++)
-        weir_prefix_give_back(service->prefix, s->own.marks[i].state);
+        weir_prefix_release_snapshot(service->prefix, s->own.marks[i].state);
     s->own.n_marks = 0;
     weir_sequence_clear(&s->own.sequence);
 }
@@ -197,8 +197,8 @@ static void look_for(weir_service *service, void *user)
 {
     room *const                r = user;
     const weir_sequence *const sequence = &r->sessions->own.sequence;
-    r->rows = weir_prefix_reach(service->prefix, sequence->tokens, sequence->n_tokens,
-                                r->sessions->own.salt);
+    r->rows = weir_prefix_match_length(service->prefix, sequence->tokens, sequence->n_tokens,
+                                       r->sessions->own.salt);
 }
 
 /* A state is asked again and again: mostly it is there. */
@@ -257,8 +257,8 @@ static weir_status restore_file(weir_sessions *s, const char *path, const char *
                   error, WEIR_EUNSUPPORTED,
                   "%s: a state of a database, and no session: `weir db query` goes on from it",
                   path)
-        : header->is_cut ? session_restore_cut(s, reader, result, error)
-                         : restore_from(s, reader, result, error);
+        : header->is_pruned ? session_restore_pruned(s, reader, result, error)
+                            : restore_from(s, reader, result, error);
     weir_session_close(reader);
     return status;
 }
@@ -311,7 +311,7 @@ static void answer(weir_service *service, void *user)
 {
     question *const q = user;
     q->is_kept = weir_prefix_has_name(service->prefix, q->name) ||
-                 weir_prefix_has_cut_name(service->prefix, q->name);
+                 weir_pruned_has_name(service->prefix, q->name);
 }
 
 weir_status weir_sessions_resume(weir_sessions *sessions, const char *name, weir_error *error)

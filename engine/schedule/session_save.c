@@ -17,7 +17,7 @@ typedef struct wish { /* of one call */
     weir_sessions           *sessions;
     const weir_session_wish *save;
     weir_prefix_cursor      *cursor;
-    uint64_t                *cut_use; /* not NULL: of texts that a policy watched */
+    uint64_t                *pruned_use; /* not NULL: of texts that a policy watched */
     weir_prefix_hit          hit;
     weir_status              status;
 } wish;
@@ -26,8 +26,8 @@ typedef struct wish { /* of one call */
 static void share_text(wish *w)
 {
     weir_sessions *const s = w->sessions;
-    w->hit = weir_prefix_take(s->service->prefix, &s->own.sequence, s->own.salt,
-                              s->own.sequence.n_tokens);
+    w->hit = weir_prefix_match(s->service->prefix, &s->own.sequence, s->own.salt,
+                               s->own.sequence.n_tokens);
     s->own.sequence.n_tokens = s->own.sequence.n_computed;
     const int32_t most = s->identity.state_bytes > 0 ? WEIR_SESSION_STATES : 0;
     s->own.n_marks = most > 0 ? weir_prefix_pin(s->service->prefix, &s->own.sequence, s->own.salt,
@@ -37,21 +37,21 @@ static void share_text(wish *w)
 }
 
 /* One that a policy watched, if it has the name, or more of the tokens than the others. */
-static bool take_cut(wish *w)
+static bool pin_pruned(wish *w)
 {
     const weir_session_wish *const save = w->save;
     weir_prefix *const             prefix = w->sessions->service->prefix;
-    const weir_cut_wish            cut = { .name = save->tokens == NULL ? save->name : NULL,
-                                           .salt = save->salt,
-                                           .tokens = save->tokens,
-                                           .n_tokens = save->n_tokens };
-    if (!session_take_cut(w->sessions, &cut)) return false;
+    const weir_pruned_query        pruned = { .name = save->tokens == NULL ? save->name : NULL,
+                                              .salt = save->salt,
+                                              .tokens = save->tokens,
+                                              .n_tokens = save->n_tokens };
+    if (!session_pin_pruned(w->sessions, &pruned)) return false;
     w->status = WEIR_OK;
     if (save->tokens == NULL ||
-        w->sessions->own.cut.n_tokens >=
-            weir_prefix_reach(prefix, save->tokens, save->n_tokens, save->salt))
+        w->sessions->own.pruned.n_tokens >=
+            weir_prefix_match_length(prefix, save->tokens, save->n_tokens, save->salt))
         return true;
-    session_let_go_cut(w->sessions);
+    session_unpin_pruned(w->sessions);
     weir_sequence_clear(&w->sessions->own.sequence);
     return false;
 }
@@ -64,7 +64,7 @@ static void take_wished(weir_service *service, void *user)
     w->status = WEIR_ENOTFOUND;
     w->hit =
         (weir_prefix_hit){ .reason = "no request has named a text so, or it was dropped since" };
-    if (take_cut(w)) return;
+    if (pin_pruned(w)) return;
     if (save->tokens == NULL &&
         !weir_prefix_named(service->prefix, save->name, &s->own.sequence, s->own.salt))
         return;
@@ -82,8 +82,8 @@ static void take_next(weir_service *service, void *user)
     wish *const          w = user;
     weir_sessions *const s = w->sessions;
     w->status = WEIR_ENOTFOUND;
-    if (w->cut_use != NULL) {
-        if (session_take_next_cut(s, w->cut_use)) w->status = WEIR_OK;
+    if (w->pruned_use != NULL) {
+        if (session_pin_next_pruned(s, w->pruned_use)) w->status = WEIR_OK;
         return;
     }
     if (weir_prefix_next(service->prefix, w->cursor, &s->own.sequence, s->own.salt, s->own.name)) {
@@ -97,7 +97,7 @@ static void take_next(weir_service *service, void *user)
 static void let_go(weir_service *service, void *user)
 {
     weir_sessions *const s = user;
-    if (s->own.is_cut) session_let_go_cut(s);
+    if (s->own.is_pruned) session_unpin_pruned(s);
     weir_prefix_unpin(service->prefix, s->own.marks, s->own.n_marks);
     s->own.n_marks = 0;
     weir_sequence_clear(&s->own.sequence);
@@ -122,10 +122,10 @@ weir_status session_write_text(weir_sessions *sessions, int writer, const char *
 
 /* The text that the sequence shares. `cut` is filled if a policy watched it. */
 static weir_session_text shared_text(const weir_sessions *s, bool is_automatic,
-                                     weir_session_cut *cut)
+                                     weir_session_pruned *pruned)
 {
-    if (s->own.is_cut) session_cut_of(cut, s);
-    return (weir_session_text){ .cut = s->own.is_cut ? cut : NULL,
+    if (s->own.is_pruned) session_pruned_of(pruned, s);
+    return (weir_session_text){ .pruned = s->own.is_pruned ? pruned : NULL,
                                 .tokens = s->own.sequence.tokens,
                                 .n_tokens = s->own.sequence.n_computed,
                                 .n_states = s->own.n_marks,
@@ -143,8 +143,8 @@ static weir_status write_shared(weir_sessions *s, const weir_session_wish *save,
                                 const weir_state_wish *state, const char *path,
                                 weir_session_result *result, weir_error *error)
 {
-    weir_session_cut        cut;
-    const weir_session_text text = shared_text(s, false, &cut);
+    weir_session_pruned     pruned;
+    const weir_session_text text = shared_text(s, false, &pruned);
     return state != NULL ? session_write_state(s, save, state, &text, path, result, error)
                          : session_write_text(s, 0, save->name, &text, result, error);
 }
@@ -202,13 +202,13 @@ weir_status weir_sessions_write_state(weir_sessions *sessions, const weir_sessio
 }
 
 void session_name_text(char name[WEIR_PREFIX_NAME + 1], const int32_t *tokens, int32_t n_tokens,
-                       const char *salt, const weir_session_cut *cut)
+                       const char *salt, const weir_session_pruned *pruned)
 {
     const XXH64_hash_t salted = XXH3_64bits(salt, strlen(salt));
-    const XXH64_hash_t seed = cut != NULL
-                                  ? XXH3_64bits_withSeed(&cut->past.policy, sizeof cut->past.policy,
-                                                         salted ^ (uint64_t)cut->past.budget)
-                                  : salted;
+    const XXH64_hash_t seed =
+        pruned != NULL ? XXH3_64bits_withSeed(&pruned->past.policy, sizeof pruned->past.policy,
+                                              salted ^ (uint64_t)pruned->past.budget)
+                       : salted;
     const XXH64_hash_t hash = XXH3_64bits_withSeed(tokens, (size_t)n_tokens * sizeof *tokens, seed);
     (void)snprintf(name, WEIR_PREFIX_NAME + 1, "auto-%016" PRIx64, (uint64_t)hash);
 }
@@ -235,17 +235,18 @@ static bool save_shared(weir_sessions *s, weir_log_causes *causes)
     weir_error              error = { 0 };
     weir_session_result     result;
     const bool              is_named = s->own.name[0] != '\0';
-    weir_session_cut        cut;
-    const weir_session_text text = shared_text(s, !is_named, &cut);
-    if (!is_named) session_name_text(s->own.name, text.tokens, text.n_tokens, text.salt, text.cut);
+    weir_session_pruned     pruned;
+    const weir_session_text text = shared_text(s, !is_named, &pruned);
+    if (!is_named)
+        session_name_text(s->own.name, text.tokens, text.n_tokens, text.salt, text.pruned);
     bool is_saved = !is_named && session_is_there(s, s->own.name, &text);
     if (!is_saved)
         is_saved = session_write_text(s, 0, s->own.name, &text, &result, &error) == WEIR_OK;
     if (!is_saved && weir_log_is_new(causes, error.text))
         weir_log(WEIR_LOG_WARNING, "a conversation of %d tokens is not saved: %s",
                  (int)text.n_tokens, error.text);
-    if (is_saved && !is_named && text.cut == NULL) session_index_add(s, s->own.name, &text);
-    if (is_saved && text.cut == NULL) session_folder_drop_beginnings(s, &text, s->own.name);
+    if (is_saved && !is_named && text.pruned == NULL) session_index_add(s, s->own.name, &text);
+    if (is_saved && text.pruned == NULL) session_folder_drop_beginnings(s, &text, s->own.name);
     return is_saved;
 }
 
@@ -254,15 +255,15 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
     enum { SHORTEST = WEIR_PAGE_TOKENS };
     weir_prefix_cursor cursor = { 0 };
     weir_log_causes    causes = { 0 };
-    uint64_t           cut_use = 0;
-    bool               has_texts = true, has_cut = true, is_cut = true;
+    uint64_t           pruned_use = 0;
+    bool               has_texts = true, has_pruned = true, is_pruned = true;
     int32_t            n = 0, n_tried = 0;
     (void)pthread_mutex_lock(&sessions->lock);
     weir_saver_pause(sessions->saver);
-    while (n_tried < sessions->limit && (has_texts || has_cut)) {
+    while (n_tried < sessions->limit && (has_texts || has_pruned)) {
         wish w = { .sessions = sessions,
                    .cursor = &cursor,
-                   .cut_use = is_cut && has_cut ? &cut_use : NULL };
+                   .pruned_use = is_pruned && has_pruned ? &pruned_use : NULL };
         weir_service_call(sessions->service, take_next, &w);
         const bool is_worth_it =
             w.status == WEIR_OK &&
@@ -272,8 +273,9 @@ int32_t weir_sessions_save_recent(weir_sessions *sessions)
             n_tried++;
         }
         weir_service_call(sessions->service, let_go, sessions);
-        if (w.status == WEIR_ENOTFOUND) *(w.cut_use != NULL ? &has_cut : &has_texts) = false;
-        is_cut = has_texts ? !is_cut && has_cut : true; /* in turn, as long as there are both */
+        if (w.status == WEIR_ENOTFOUND) *(w.pruned_use != NULL ? &has_pruned : &has_texts) = false;
+        is_pruned =
+            has_texts ? !is_pruned && has_pruned : true; /* in turn, as long as there are both */
     }
     weir_saver_resume(sessions->saver);
     (void)pthread_mutex_unlock(&sessions->lock);

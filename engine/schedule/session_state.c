@@ -56,7 +56,7 @@ static weir_status write_form(const weir_sessions *s, weir_session_text *text, c
                               weir_error *error)
 {
     weir_session_form *const form = &text->form;
-    weir_prefix_mark         mark = { .at = text->n_tokens,
+    weir_prefix_snapshot     mark = { .at = text->n_tokens,
                                       .state = (float *)(uintptr_t)state }; /* only read */
     scratch                  packed = { 0 };
     text->states = &mark;
@@ -83,7 +83,7 @@ weir_status session_write_state(weir_sessions *s, const weir_session_wish *save,
 {
     weir_session_text text = *shared;
     const int32_t     n_rest = save->tokens != NULL ? save->n_tokens - text.n_tokens : 0;
-    if (text.cut != NULL) {
+    if (text.pruned != NULL) {
         if (n_rest == 0 && state->state_bits == 0)
             return write_file(s, &text, state->room, path, result, error);
         return weir_error_set(error, WEIR_EUNSUPPORTED,

@@ -13,8 +13,8 @@ typedef struct weir_sessions_options {
     weir_session_identity identity;
     weir_service *service; /* with a prefix index; outlives the sessions. NULL: they can be listed
                               and deleted, no more */
-    int32_t limit; /* files */
-    int64_t disk; /* bytes of all files; 0: no cap */
+    int32_t       limit; /* files */
+    int64_t       disk; /* bytes of all files; 0: no cap */
     bool    saves_unasked; /* texts that would be dropped, and finds files by what is in them */
     int32_t n_states; /* that one session may take of the kept states; at least 1 where the model
                          has any */

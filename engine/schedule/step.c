@@ -6,7 +6,7 @@
  * youngest sequence is preempted: it forgets what it computed and is computed again later, bit for
  * bit the same. */
 #include "engine/base/clock.h"
-#include "engine/kv/cut_texts.h"
+#include "engine/kv/pruned_cache.h"
 #include "engine/schedule/job.h"
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -25,8 +25,8 @@ static bool can_run(const slot *s)
 static int32_t prompt_end(const weir_service *service, const choice *c)
 {
     const weir_sequence *const sequence = c->sequence;
-    if (sequence->keeping != NULL)
-        return weir_keeping_prompt_end(sequence->keeping, sequence->n_computed);
+    if (sequence->policy_run != NULL)
+        return weir_policy_run_prompt_end(sequence->policy_run, sequence->n_computed);
     return service->block_rows > 1 ? c->job->request.n_prompt : sequence->n_tokens;
 }
 
@@ -65,7 +65,7 @@ static int32_t piece_rows(const weir_service *service, const choice *c, bool oth
     const weir_sequence *const sequence = c->sequence;
     const int32_t most = weir_runner_limits_of(service->runner)->logits - service->info.n_slots;
     int32_t       chunk = others_decode ? service->busy_chunk : service->chunk;
-    if (sequence->keeping != NULL && weir_keeping_sees_all(sequence->keeping))
+    if (sequence->policy_run != NULL && weir_policy_run_observes_all(sequence->policy_run))
         chunk = service->busy_chunk; /* whoever else runs */
     const int32_t prompt = prompt_end(service, c);
     if (sequence->n_computed >= prompt) return 1; /* an answer again, as it was */
@@ -244,7 +244,7 @@ static weir_status run_step(weir_service *service, int32_t n_works, const float 
 {
     for (int32_t i = 0; i < n_works; i++)
         weir_choice_want_states(service->working[i], &service->works[i]);
-    weir_service_make_room(service, n_works);
+    weir_service_reclaim(service, n_works);
     weir_service_begin_embedding(service, n_works);
     const weir_status status =
         weir_runner_step(service->runner, service->works, n_works, logits, error);
@@ -319,7 +319,7 @@ void weir_service_step(weir_service *service)
         status = run_step(service, n_works, &logits, &error);
     while (status == WEIR_EFULL) {
         if (service->prefix != NULL &&
-            weir_prefix_drop_cut(
+            weir_pruned_drop_oldest(
                 service->prefix)) { /* pages of one size may be missing where there are enough */
             status = run_step(service, n_works, &logits, &error);
             continue;
@@ -348,6 +348,6 @@ void weir_service_step(weir_service *service)
     }
     finish_ended_jobs(service);
     weir_service_evict(service, n_works);
-    weir_runner_tend(service->runner, service->works, n_works);
+    weir_runner_promote(service->runner, service->works, n_works);
     count_step(service, n_works);
 }

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "engine/base/log.h"
-#include "engine/kv/cut_texts.h"
+#include "engine/kv/pruned_cache.h"
 #include "engine/schedule/runner.h"
 
 enum {
@@ -14,21 +14,22 @@ enum {
 /* Everybody whose blocks are looked at: who runs, then who works (some of them twice, which does no
  * harm). */
 typedef struct sequences {
-    const weir_company *company;
-    const weir_work    *works;
-    int32_t             n_works, n_running;
+    const weir_kv_holders *holders;
+    const weir_work       *works;
+    int32_t                n_works, n_running;
 } sequences;
 
 static const weir_sequence *sequence_at(const sequences *all, int32_t i)
 {
-    if (i < all->n_running) return all->company->running(all->company->user, i);
+    if (i < all->n_running) return all->holders->running(all->holders->user, i);
     return i - all->n_running < all->n_works ? all->works[i - all->n_running].sequence : NULL;
 }
 
-static sequences sequences_of(const weir_company *company, const weir_work *works, int32_t n_works)
+static sequences sequences_of(const weir_kv_holders *holders, const weir_work *works,
+                              int32_t n_works)
 {
-    sequences all = { .company = company, .works = works, .n_works = n_works };
-    while (company->running != NULL && company->running(company->user, all.n_running) != NULL)
+    sequences all = { .holders = holders, .works = works, .n_works = n_works };
+    while (holders->running != NULL && holders->running(holders->user, all.n_running) != NULL)
         all.n_running++;
     return all;
 }
@@ -58,7 +59,7 @@ static int64_t oldest_block(const weir_kv_store *store, const sequences *all,
 {
     const int64_t end = demotable_end(&s->table, hot),
                   sinks = weir_kv_store_spec(store)->sinks.n_pages;
-    for (int64_t block = sinks > 1 ? sinks : 1; !s->table.is_cut && block < end; block++)
+    for (int64_t block = sinks > 1 ? sinks : 1; !s->table.is_pruned && block < end; block++)
         if (weir_kv_may_leave(store, (void *const *)s->table.pages + block, s->table.capacity) &&
             !is_hot(all, s->table.pages[block], block, hot))
             return block;
@@ -87,11 +88,11 @@ static weir_status demote_oldest(weir_kv_store *store, const sequences *all, int
 static weir_status demote_kept(weir_kv_store *store, weir_prefix *prefix, int64_t n,
                                weir_error *error)
 {
-    while (prefix != NULL && weir_kv_store_room(store) < n) {
+    while (prefix != NULL && weir_kv_free_blocks(store) < n) {
         void *const  *blocks[BATCH];
-        const int64_t missing = n - weir_kv_store_room(store);
+        const int64_t missing = n - weir_kv_free_blocks(store);
         const int32_t found =
-            weir_prefix_oldest(prefix, blocks, missing < BATCH ? (int32_t)missing : BATCH);
+            weir_prefix_lru_blocks(prefix, blocks, missing < BATCH ? (int32_t)missing : BATCH);
         if (found == 0) break;
         for (int32_t i = 0; i < found; i++) WEIR_TRY(weir_kv_demote(store, blocks[i], 1, error));
     }
@@ -107,24 +108,24 @@ static void log_failure(const weir_kv_store *store, const char *why)
                  why);
 }
 
-weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *company,
-                                 const weir_work *works, int32_t n_works, int32_t hot,
-                                 int64_t n_blocks, weir_error *error)
+weir_status weir_tiers_demote(weir_kv_store *store, const weir_kv_holders *holders,
+                              const weir_work *works, int32_t n_works, int32_t hot,
+                              int64_t n_blocks, weir_error *error)
 {
     weir_error  why = { 0 };
     weir_status status = WEIR_OK;
-    if (weir_kv_store_room(store) >= n_blocks) return WEIR_OK;
-    const sequences all = sequences_of(company, works, n_works);
-    status = demote_kept(store, company->prefix, n_blocks, &why);
-    while (company->prefix != NULL && weir_kv_store_room(store) < n_blocks &&
-           weir_prefix_drop_cut(company->prefix))
+    if (weir_kv_free_blocks(store) >= n_blocks) return WEIR_OK;
+    const sequences all = sequences_of(holders, works, n_works);
+    status = demote_kept(store, holders->prefix, n_blocks, &why);
+    while (holders->prefix != NULL && weir_kv_free_blocks(store) < n_blocks &&
+           weir_pruned_drop_oldest(holders->prefix))
         continue;
-    while (status == WEIR_OK && weir_kv_store_room(store) < n_blocks)
+    while (status == WEIR_OK && weir_kv_free_blocks(store) < n_blocks)
         status = demote_oldest(store, &all, hot, &why);
     if (status == WEIR_EIO) log_failure(store, why.text);
-    if (company->prefix != NULL && weir_kv_store_room(store) < n_blocks)
-        weir_prefix_reclaim_memory(company->prefix, n_blocks);
-    if (weir_kv_store_room(store) >= n_blocks) return WEIR_OK;
+    if (holders->prefix != NULL && weir_kv_free_blocks(store) < n_blocks)
+        weir_prefix_reclaim_memory(holders->prefix, n_blocks);
+    if (weir_kv_free_blocks(store) >= n_blocks) return WEIR_OK;
     if (why.text[0] == '\0')
         (void)weir_error_set(&why, WEIR_EFULL,
                              "what may leave it is in the tier below already; raise %s",
@@ -142,31 +143,31 @@ static int64_t cold_blocks(const weir_kv_store *store, const weir_work *works, i
         const weir_kv_table *const table = &works[i].sequence->table;
         for (int64_t block = table->n_pages - 1; block >= 0 && n < most; block--)
             n += weir_kv_is_cold(store, table->pages[block]) &&
-                 !weir_kv_is_lost(store, table->pages[block]);
+                 !weir_kv_is_unreadable(store, table->pages[block]);
     }
     return n;
 }
 
-void weir_tiers_tend(weir_kv_store *store, const weir_company *company, const weir_work *works,
-                     int32_t n_works, int32_t hot)
+void weir_tiers_promote(weir_kv_store *store, const weir_kv_holders *holders,
+                        const weir_work *works, int32_t n_works, int32_t hot)
 {
-    const int64_t most = BACK_BYTES / (int64_t)weir_kv_block_room(weir_kv_store_spec(store)) + 1;
+    const int64_t most = BACK_BYTES / (int64_t)weir_kv_block_stride(weir_kv_store_spec(store)) + 1;
     int64_t       rows = 0;
     if (weir_kv_residency_of(store).pages_cold == 0) return;
     for (int32_t i = 0; i < n_works; i++) rows += works[i].n_rows;
     const int64_t reserve = weir_tiers_least_blocks(
         n_works, 2 * rows, hot); /* what comes back must not leave again for the next steps */
     int64_t n = cold_blocks(store, works, n_works, most);
-    if (n > 0 && demote_kept(store, company->prefix, reserve + n, NULL) != WEIR_OK) return;
+    if (n > 0 && demote_kept(store, holders->prefix, reserve + n, NULL) != WEIR_OK) return;
     for (int32_t i = 0; i < n_works; i++) {
         const weir_kv_table *const table = &works[i].sequence->table;
         for (int64_t block = table->n_pages - 1;
-             block >= 0 && n > 0 && weir_kv_store_room(store) > reserve; block--) {
+             block >= 0 && n > 0 && weir_kv_free_blocks(store) > reserve; block--) {
             if (!weir_kv_is_cold(store, table->pages[block]) ||
-                weir_kv_is_lost(store, table->pages[block]))
+                weir_kv_is_unreadable(store, table->pages[block]))
                 continue;
-            if (weir_kv_bring_back(store, (void *const *)table->pages + block, table->capacity,
-                                   NULL) != WEIR_OK)
+            if (weir_kv_promote(store, (void *const *)table->pages + block, table->capacity,
+                                NULL) != WEIR_OK)
                 return;
             n--;
         }

@@ -16,24 +16,24 @@ extern "C" {
 #endif
 
 /* What holds pages beside the sequences of a step. */
-typedef struct weir_company {
+typedef struct weir_kv_holders {
     weir_prefix *prefix; /* NULL: nothing is kept */
     weir_sequence *(*running)(
         void   *user,
         int32_t i); /* sequence number i, NULL past the last; NULL: there are no others */
     void *user;
-} weir_company;
+} weir_kv_holders;
 
 struct weir_work;
 
 /* Until n_blocks past the sinks fit in memory. EFULL: they do not; the error says why where the
  * disk is the reason. */
-WEIR_MUST_CHECK weir_status weir_tiers_make_room(weir_kv_store *store, const weir_company *company,
-                                                 const struct weir_work *works, int32_t n_works,
-                                                 int32_t hot, int64_t n_blocks, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_tiers_demote(weir_kv_store *store, const weir_kv_holders *holders,
+                                              const struct weir_work *works, int32_t n_works,
+                                              int32_t hot, int64_t n_blocks, weir_error *error);
 /* A bounded number of blocks of the works' sequences comes back. */
-void weir_tiers_tend(weir_kv_store *store, const weir_company *company,
-                     const struct weir_work *works, int32_t n_works, int32_t hot);
+void weir_tiers_promote(weir_kv_store *store, const weir_kv_holders *holders,
+                        const struct weir_work *works, int32_t n_works, int32_t hot);
 
 /* Blocks that must fit in memory for n_sequences to go on, with steps of `rows` rows beside one row
  * of each. */

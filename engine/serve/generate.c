@@ -110,9 +110,9 @@ static weir_status open_beginning(weir_generation *g, weir_api_error *error)
         return weir_api_bad(error, "state",
                             "a state that is packed or merged cannot be computed again: it "
                             "excludes cache_prompt false and kv_policy");
-    const weir_own_name  own = weir_exchange_own(x, g->request.cache_salt, "");
-    const weir_documents documents = weir_states_documents(x);
-    const weir_status    status = weir_beginning_open(&g->beginning, &documents, &info,
+    const weir_own_name      own = weir_exchange_own(x, g->request.cache_salt, "");
+    const weir_state_service documents = weir_states_documents(x);
+    const weir_status        status = weir_beginning_open(&g->beginning, &documents, &info,
                                                    own.salt[0] != '\0' ? own.salt : NULL, &why);
     return status == WEIR_OK ? WEIR_OK : weir_states_fail(error, status, &why);
 }

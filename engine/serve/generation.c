@@ -134,8 +134,8 @@ static void resume(const weir_exchange *x, const weir_request *request)
  * there. */
 static weir_status load_beginning(const weir_generation *g, weir_error *error)
 {
-    const weir_documents documents = weir_states_documents(g->exchange);
-    weir_error           why = { 0 };
+    const weir_state_service documents = weir_states_documents(g->exchange);
+    weir_error               why = { 0 };
     if (g->beginning.tokens == NULL) return WEIR_OK;
     const weir_status status = weir_beginning_load(&g->beginning, &documents, &why);
     if (status == WEIR_OK) return WEIR_OK;

@@ -14,10 +14,10 @@ typedef struct weir_prompt {
     weir_buffer      echo; /* the prompt's text, with `echo` */
     weir_scores scores; /* of the prompt, with `echo` and log-probabilities: as many as came, the
                            first token's may be missing */
-    bool       scored; /* all of them are there */
-    weir_job  *job;
-    bool       admitted, done;
-    weir_usage usage; /* of ADMITTED, then of DONE */
+    bool        scored; /* all of them are there */
+    weir_job   *job;
+    bool        admitted, done;
+    weir_usage  usage; /* of ADMITTED, then of DONE */
 } weir_prompt;
 
 /* Everything below `prompts` under the exchange's lock. */

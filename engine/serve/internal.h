@@ -13,7 +13,7 @@
 
 #include "engine/base/heap.h"
 #include "engine/base/line_writer.h"
-#include "engine/schedule/documents.h"
+#include "engine/schedule/state_service.h"
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
 #include "engine/serve/http_chunks.h"
@@ -293,8 +293,8 @@ void weir_states_api_remove(weir_exchange *exchange);
 WEIR_MUST_CHECK weir_status weir_states_of_name(weir_state_info *info, weir_exchange *exchange,
                                                 const char *name, const char *param);
 /* What the operations on states answer; returns the status. */
-weir_status    weir_states_fail(weir_api_error *error, weir_status status, const weir_error *why);
-weir_documents weir_states_documents(weir_exchange *exchange);
+weir_status weir_states_fail(weir_api_error *error, weir_status status, const weir_error *why);
+weir_state_service weir_states_documents(weir_exchange *exchange);
 /* Whether it is as its text leaves it, as members of the object that is open. */
 void weir_states_write_form(weir_json_out *json, const weir_state_info *info);
 /* Ids of the field `tokens`, `prompt` or `messages`. */

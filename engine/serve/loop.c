@@ -2,9 +2,10 @@
  * the clock.
  *
  * Places. Up to max_connections are served. One more takes the place of the connection that is
- * worth least: idle, else in a header, else in a body that does not come. When all are busy, or
- * memory or the places of its address are used up, it gets one of a few spare places, where /health
- * is answered and everything else is 503. */
+ * worth
+ * least: idle, else in a header, else in a body that does not come. When all are busy, or memory or
+ *        the places of its address are used up, it gets one of a few spare places, where /health is
+ *        answered and everything else is 503. */
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>

@@ -155,8 +155,8 @@ static weir_status write_all(weir_buffer *out, const weir_server *server,
     weir_json_put_integer(&json, "tokens", stats.kept_tokens);
     weir_json_put_integer(&json, "bytes", stats.kept_bytes);
     weir_json_put_integer(&json, "states", stats.kept_states);
-    weir_json_put_integer(&json, "policy_texts", stats.kept_cut_texts);
-    weir_json_put_integer(&json, "policy_tokens", stats.kept_cut_tokens);
+    weir_json_put_integer(&json, "policy_texts", stats.kept_pruned_texts);
+    weir_json_put_integer(&json, "policy_tokens", stats.kept_pruned_tokens);
     weir_json_put_integer(&json, "dropped_tokens", stats.dropped_tokens);
     weir_json_put_integer(&json, "unsaved_tokens", stats.unsaved_tokens);
     weir_json_put_integer(&json, "saved_texts", stats.saved_texts);

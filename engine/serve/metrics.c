@@ -165,7 +165,7 @@ static weir_status write_own(const writer *w, const weir_metrics *m,
                     (double)stats->kept_states));
     WEIR_TRY(sample(w, "kept_policy_texts", "gauge",
                     "Finished texts that a KV policy watched, to be continued whole.",
-                    (double)stats->kept_cut_texts));
+                    (double)stats->kept_pruned_texts));
     WEIR_TRY(sample(w, "dropped_tokens_total", "counter", "Kept tokens that made room for others.",
                     (double)stats->dropped_tokens));
     WEIR_TRY(sample(w, "unsaved_tokens_total", "counter",

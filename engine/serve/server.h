@@ -54,13 +54,13 @@ typedef struct weir_server_options {
     int64_t       max_tokens; /* of chats that say nothing; 0: to the window's end */
     int           log_fd; /* one JSON line per request; -1: none */
     /* the model */
-    struct weir_ledger *ledger; /* pays for connections, bodies and answers (account http); NULL:
+    struct weir_ledger   *ledger; /* pays for connections, bodies and answers (account http); NULL:
                                    nothing is counted */
-    weir_service             *service;
-    weir_sessions            *sessions; /* NULL: /v1/sessions answers 501 */
-    weir_states              *states; /* NULL: /v1/states answers 501 */
-    weir_sessions            *carrier; /* of states; may be `sessions` */
-    const weir_tokenizer     *tokenizer;
+    weir_service         *service;
+    weir_sessions        *sessions; /* NULL: /v1/sessions answers 501 */
+    weir_states          *states; /* NULL: /v1/states answers 501 */
+    weir_sessions        *carrier; /* of states; may be `sessions` */
+    const weir_tokenizer *tokenizer;
     const weir_chat_template *chat; /* NULL: /v1/chat/completions answers 400 */
     const char
         *chat_problem; /* why there is none, for that answer; NULL: the model has no template */

@@ -40,14 +40,14 @@ static bool stops(void *user)
     return is_gone;
 }
 
-weir_documents weir_states_documents(weir_exchange *x)
+weir_state_service weir_states_documents(weir_exchange *x)
 {
     const weir_server_options *const o = &x->server->options;
-    return (weir_documents){ .states = o->states,
-                             .service = o->service,
-                             .sessions = o->carrier,
-                             .stops = stops,
-                             .user = x };
+    return (weir_state_service){ .states = o->states,
+                                 .service = o->service,
+                                 .sessions = o->carrier,
+                                 .stops = stops,
+                                 .user = x };
 }
 
 /* ---- whose states ---------------------------------------------------------------------------- */

@@ -74,17 +74,18 @@ static weir_status check_ids(const weir_exchange *x, const weir_ids *ids, bool g
 static weir_status ingest(weir_exchange *x, const weir_ids *ids, const char *label,
                           const char *metadata, weir_buffer *text)
 {
-    const states_owner   own = states_owner_of(x);
-    const weir_own_name  named = weir_exchange_own(x, NULL, "");
-    const weir_documents documents = weir_states_documents(x);
-    weir_document        document = document_of(x, ids, &named);
-    weir_state_info      info;
-    bool                 is_new;
-    weir_error           why = { 0 };
+    const states_owner       own = states_owner_of(x);
+    const weir_own_name      named = weir_exchange_own(x, NULL, "");
+    const weir_state_service documents = weir_states_documents(x);
+    weir_document            document = document_of(x, ids, &named);
+    weir_state_info          info;
+    bool                     is_new;
+    weir_error               why = { 0 };
     document.label = label;
     document.metadata = metadata;
     document.owner = own.name[0] != '\0' ? own.name : NULL;
-    const weir_status status = weir_documents_ingest(&documents, &document, &info, &is_new, &why);
+    const weir_status status =
+        weir_state_service_ingest(&documents, &document, &info, &is_new, &why);
     return status == WEIR_OK ? states_write(x, &info, text)
                              : weir_states_fail(&x->error, status, &why);
 }
@@ -144,11 +145,11 @@ static weir_status route_vector(weir_exchange *x, const json_t *list,
 static weir_status route_text(weir_exchange *x, const json_t *root, weir_states_question *question,
                               weir_state_hit *hits, size_t *n)
 {
-    const weir_own_name  own = weir_exchange_own(x, NULL, "");
-    const weir_documents documents = weir_states_documents(x);
-    const char          *asked = NULL;
-    weir_ids             ids = { 0 };
-    weir_error           why = { 0 };
+    const weir_own_name      own = weir_exchange_own(x, NULL, "");
+    const weir_state_service documents = weir_states_documents(x);
+    const char              *asked = NULL;
+    weir_ids                 ids = { 0 };
+    weir_error               why = { 0 };
     WEIR_TRY(weir_field_text(root, "question", &asked, &x->error));
     if (asked == NULL) return weir_api_bad(&x->error, "question", "give a question, or a vector");
     weir_status status =
@@ -158,7 +159,7 @@ static weir_status route_text(weir_exchange *x, const json_t *root, weir_states_
         status = check_ids(x, &ids, true, "question", &x->error);
         const weir_document document = document_of(x, &ids, &own);
         if (status == WEIR_OK) {
-            status = weir_documents_route(&documents, &document, question, hits, n, &why);
+            status = weir_state_service_route(&documents, &document, question, hits, n, &why);
             if (status != WEIR_OK) status = weir_states_fail(&x->error, status, &why);
         }
     } else
@@ -247,8 +248,8 @@ static weir_status write_merged(weir_exchange *x, const weir_state_info *info,
 static weir_status merge_named(weir_exchange *x, const json_t *root, const char *label,
                                const char *metadata, weir_buffer *text)
 {
-    const states_owner   own = states_owner_of(x);
-    const weir_documents documents = weir_states_documents(x);
+    const states_owner       own = states_owner_of(x);
+    const weir_state_service documents = weir_states_documents(x);
     const char *names[2] = { NULL, NULL }, *const keys[2] = { "earlier", "later" };
     weir_state_info   sources[2], info;
     weir_state_merged merged;
@@ -264,7 +265,7 @@ static weir_status merge_named(weir_exchange *x, const json_t *root, const char 
                                 .label = label,
                                 .metadata = metadata,
                                 .owner = own.name[0] != '\0' ? own.name : NULL };
-    const weir_status status = weir_documents_merge(&documents, &merge, &info, &merged, &why);
+    const weir_status status = weir_state_service_merge(&documents, &merge, &info, &merged, &why);
     return status == WEIR_OK ? write_merged(x, &info, &merged, text)
                              : weir_states_fail(&x->error, status, &why);
 }

@@ -86,7 +86,7 @@ typedef struct weir_states_options {
                     folder changes */
     weir_payer *payer; /* for entries and vectors, some 500 bytes and 4 per dimension each; outlives
                           the database; NULL: nobody */
-    int64_t disk; /* bytes that the files of all states may take; 0: any */
+    int64_t     disk; /* bytes that the files of all states may take; 0: any */
 } weir_states_options;
 
 /* ENOTFOUND: no database there; EFORMAT, EUNSUPPORTED: damaged, of another version; ENOMEM: also

@@ -102,14 +102,14 @@ struct weir_states {
     pthread_rwlock_t lock; /* log, index and what follows from them */
 };
 
-/* ---- looking.c: what is given ---------------------------------------------------------------- */
+/* ---- query.c: what is given ---------------------------------------------------------------- */
 /* EINVAL: no JSON object, or too long. */
 WEIR_MUST_CHECK weir_status state_metadata_check(const char *metadata, size_t n, weir_error *error);
 /* EINVAL: the database has no vectors, or this one has no direction. */
 WEIR_MUST_CHECK weir_status state_vector_check(const weir_states *states, const float *vector,
                                                double *length, weir_error *error);
 
-/* ---- writing.c: the log on the disk. Who calls these holds the writer's locks, and `lock` for
+/* ---- append.c: the log on the disk. Who calls these holds the writer's locks, and `lock` for
  * writing.  */
 WEIR_MUST_CHECK weir_status state_log_path(char path[PATH_MAX], const char *folder,
                                            weir_error *error);

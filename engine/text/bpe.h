@@ -22,8 +22,8 @@ typedef struct weir_bpe_scratch {
     weir_symbol *symbols;
     uint64_t    *heap; /* rank in the high half, position in the low half; stale entries are dropped
                           when popped */
-    size_t   symbols_capacity, heap_capacity, heap_size;
-    uint64_t steps; /* heap entries taken so far: the work done, for tests */
+    size_t       symbols_capacity, heap_capacity, heap_size;
+    uint64_t     steps; /* heap entries taken so far: the work done, for tests */
 } weir_bpe_scratch;
 
 void weir_bpe_scratch_free(weir_bpe_scratch *scratch);

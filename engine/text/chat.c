@@ -59,7 +59,7 @@ void weir_chat_output_free(weir_chat_output *output)
 
 /* Input
  * --------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status set_json(weir_jinja_state *state, const char *name, const json_t *json,
                             weir_jinja_origin origin)
@@ -158,7 +158,7 @@ static weir_status set_input(weir_jinja_state *state, const weir_chat_input *inp
 
 /* Output
  * -------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 /* The text ends where the last mark stands; before it white space goes too, if the template
  * stripped the mark's. */

@@ -39,7 +39,7 @@ typedef struct weir_chat_output {
     weir_buffer text;
     weir_span  *user; /* byte ranges of text that came from messages, tools or documents: ascending,
                          disjoint */
-    size_t n_user;
+    size_t      n_user;
 } weir_chat_output;
 void weir_chat_output_free(weir_chat_output *output);
 

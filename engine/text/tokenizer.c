@@ -1,8 +1,8 @@
 /* engine/text/tokenizer.c - encoding and decoding with a finished tokenizer.
  *
  * encode: repair of ill-formed UTF-8, added tokens, normalisation, added tokens of the normalised
- * text, pieces, merges. All memory that changes belongs to the call, so that one tokenizer serves
- * any number of threads. */
+ *         text, pieces, merges. All memory that changes belongs to the call, so that one tokenizer
+ *         serves any number of threads. */
 #include "engine/text/tokenizer.h"
 
 #include <stdlib.h>

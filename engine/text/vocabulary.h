@@ -71,8 +71,8 @@ bool weir_vocabulary_unmap(const weir_vocabulary *vocabulary, char *out, size_t 
 
 /* A token with flags of WEIR_TOKEN_ADDED, _SPECIAL, _NORMALIZED, _PADDING, or 0 for a base token,
  * whose name is in the byte alphabet. An added token's name is its literal text. The error's text
- * says what is wrong; the caller puts the place in front. errors : EFORMAT (id past the limits or
- * taken, name empty, too long or taken), ENOMEM */
+ * says what is wrong; the caller puts the place in front.
+ * errors : EFORMAT (id past the limits or taken, name empty, too long or taken), ENOMEM */
 WEIR_MUST_CHECK weir_status weir_vocabulary_add(weir_vocabulary *vocabulary, int64_t id,
                                                 const char *name, size_t length, unsigned flags,
                                                 weir_error *error);

@@ -4,9 +4,10 @@
  *   carry[0]        maximum m of the scores, times log2(e); -FLT_MAX: of nothing
  *   carry[1]        l = sum of 2^(score - m)
  *   carry[2 + d]    o = sum of 2^(score - m) * V[d], not divided; turbo's V as the kernel keeps it:
- * rotated, or not (m, l, o) + (m', l', o') = (M, l 2^(m-M) + l' 2^(m'-M), o 2^(m-M) + o' 2^(m'-M)),
- * M = max(m, m'): associative and commutative but for rounding (Dao et al. 2022; spec: tiles on any
- * device, in any order). */
+ *                   rotated, or not
+ * (m, l, o) + (m', l', o') = (M, l 2^(m-M) + l' 2^(m'-M), o 2^(m-M) + o' 2^(m'-M)), M = max(m, m'):
+ * associative and commutative but for rounding (Dao et al. 2022; spec: tiles on any device, in any
+ * order). */
 #pragma once
 #include <float.h>
 #include <math.h>

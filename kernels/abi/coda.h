@@ -3,13 +3,14 @@
  * rows are blended into; where everything lies.
  *
  *   slot   0 .. window - 1: the ring | n_exact slots of the exact bank | n_summary slots of the
- * summary bank row    of the pages: where a slot's key and value are. The slots in use have rows 0
- * .. n_rows - 1, in the order of their first use, so attention reads them as it reads any paged
- * text: densely, without a mask. The other slots have the rows behind, whose contents count:
- * routing sees unused prototypes, and a first write blends with what was there. A state is one
- * block of memory without pointers, copied to fork, save and restore it: weir_coda_head, then
- * arrays at multiples of 64 bytes. Pages are those of kv_page.h in f32, f16 or bf16, [KV
- * head][page]. Keys are rotated to their own positions once and never again. */
+ *          summary bank
+ *   row    of the pages: where a slot's key and value are. The slots in use have rows 0 .. n_rows -
+ *          1, in the order of their first use, so attention reads them as it reads any paged text:
+ *          densely, without a mask. The other slots have the rows behind, whose contents count:
+ *          routing sees unused prototypes, and a first write blends with what was there.
+ * A state is one block of memory without pointers, copied to fork, save and restore it:
+ * weir_coda_head, then arrays at multiples of 64 bytes. Pages are those of kv_page.h in f32, f16 or
+ * bf16, [KV head][page]. Keys are rotated to their own positions once and never again. */
 #pragma once
 #include <math.h>
 

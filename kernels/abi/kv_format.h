@@ -10,14 +10,20 @@
  *
  *     f32 f16 bf16     codes [dim][32] values
  *     others           codes [word][32] of 32 bits: word w of token t holds dims w*n .. w*n+n-1,
- * dim i at bit bits*(i - w*n), n = 32/bits 8 bits: d0 d1 d2 d3 | 4 bits: d0 .. d7 | 2 bits: d0 ..
- * d15      (past the last dim: zeros) 3 bits: the words of the low 2 bits, then words of the high
- * bit, 32 dims each One load serves all dims of a word with shifts by constants; 8-bit words are
- * what VNNI and dp4a multiply. A token owns its words, so a row is written, moved and dropped
- * without touching its neighbours. q8_0 q4_0        scales [dim/32][32] f16 fp8              scales
- * [32] f32 turbo            scales [32] f16 kivi             scales [dim] f16, mins [dim] f16: of
- * the 32 tokens of the tile int8             scales [dim] f16, mins [dim] f16: of the 64 tokens,
- * once, before the first tile
+ *                      dim i at bit bits*(i - w*n), n = 32/bits
+ *                          8 bits: d0 d1 d2 d3 | 4 bits: d0 .. d7 | 2 bits: d0 .. d15      (past
+ *                            the last dim: zeros)
+ *                          3 bits: the words of the low 2 bits, then words of the high bit, 32 dims
+ *                            each One load serves all dims of a word with shifts by constants;
+ *                            8-bit words are what VNNI and dp4a multiply. A token owns its words,
+ *                            so a row is written, moved and dropped without touching its
+ *                            neighbours.
+ *     q8_0 q4_0        scales [dim/32][32] f16
+ *     fp8              scales [32] f32
+ *     turbo            scales [32] f16
+ *     kivi             scales [dim] f16, mins [dim] f16: of the 32 tokens of the tile
+ *     int8             scales [dim] f16, mins [dim] f16: of the 64 tokens, once, before the first
+ *                      tile
  *
  * V part: [scales][mins][codes], a row per token, the dim innermost. A lane is a dim; a row moves
  * as bytes:
@@ -28,8 +34,11 @@
  *                          4 bits, 16 bytes: byte j holds dim j low, dim j+16 high
  *                          2 bits,  8 bytes: two words, dim i at bit 2*(i%16) of word i/16
  *                          3 bits, 12 bytes: the two words of the low 2 bits, then a word of the
- * high bits q8_0 q4_0        scales [64][dim/32] f16 fp8              scales [64] f32 turbo scales
- * [64] f16 kivi             scales [64][dim/32] f16, mins [64][dim/32] f16: of 32 dims of a token
+ *                            high bits
+ *     q8_0 q4_0        scales [64][dim/32] f16
+ *     fp8              scales [64] f32
+ *     turbo            scales [64] f16
+ *     kivi             scales [64][dim/32] f16, mins [64][dim/32] f16: of 32 dims of a token
  *     int8             scales [dim] f16, mins [dim] f16: of the 64 tokens
  *
  * Open pages. int8 and kivi code values against their neighbours in time, so a page of them can
@@ -38,12 +47,14 @@
  * part, of the parts that need it; kivi's V needs it for quality only: recent values stay f16).
  * Writing token 63 codes the part from the f16 rows, whether rows came one at a time or all at
  * once: the same bits for any cut. Closed pages are never written again, so they can be shared;
- * dropping rows from one means dropping the page. What a query at position p reads: the rows of its
- * own page wide, even its 64th, the rows of earlier pages closed. That depends on positions alone,
- * so prefill and decode give the same bits. A sequence thus keeps at most one open page per layer
- * and head between steps, and a step holds one for every page that it writes to. The other formats
- * code each row by itself, once, and every query reads the coded row. Which layers use which format
- * is the store's business; the first pages of a text may have one of their own (weir_kv_sinks). */
+ * dropping rows from one means dropping the page.
+ *     What a query at position p reads: the rows of its own page wide, even its 64th, the rows of
+ *     earlier pages closed.
+ * That depends on positions alone, so prefill and decode give the same bits. A sequence thus keeps
+ * at most one open page per layer and head between steps, and a step holds one for every page that
+ * it writes to. The other formats code each row by itself, once, and every query reads the coded
+ * row. Which layers use which format is the store's business; the first pages of a text may have
+ * one of their own (weir_kv_sinks). */
 #pragma once
 #include <string.h>
 

@@ -2,9 +2,10 @@
  * layout when K and V are f16 or f32. kv_format.h has the other formats.
  *
  *   K: 2 tiles of 32 tokens, each [key_dim][32], the token innermost: a SIMD register or a warp
- * holds 32 tokens of one dimension, so a dot product needs no horizontal sum and reads are
- * coalesced (measured: 2.2 times row-major K on the host). V: [64][value_dim], the dimension
- * innermost. Unwritten rows are zero: kernels may multiply them by a zero probability. */
+ *   holds 32 tokens of one dimension, so a dot product needs no horizontal sum and reads are
+ *   coalesced (measured: 2.2 times row-major K on the host). V: [64][value_dim], the dimension
+ *   innermost.
+ * Unwritten rows are zero: kernels may multiply them by a zero probability. */
 #pragma once
 #include "kernels/abi/dtype.h"
 

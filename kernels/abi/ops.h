@@ -81,8 +81,10 @@ typedef struct weir_embed_args {
 
 /* dst[t,h,:] = src[t,h,:] / sqrt(mean(src[t,h,:]^2) + eps) * weight[:]
  * shapes : dst, src [n_rows, n_groups, dim] with row and group strides (n_groups 1 for a layer
- * norm, heads for a q or k norm); weight [dim]. If `add` is given, src[t,:] += add[t,:] first and
- * the sum is stored to src (the residual stream). alias  : dst == src allowed when add is NULL
+ *          norm, heads for a q or k norm);
+ *          weight [dim]. If `add` is given, src[t,:] += add[t,:] first and the sum is stored to src
+ *          (the residual stream).
+ * alias  : dst == src allowed when add is NULL
  * errors : EINVAL if dim <= 0 */
 typedef struct weir_rmsnorm_args {
     float       *dst, *src;
@@ -105,8 +107,9 @@ typedef struct weir_gated_rmsnorm_args {
 typedef enum weir_rope_pairing { WEIR_ROPE_HALF_SPLIT, WEIR_ROPE_PAIRS } weir_rope_pairing;
 /* Rotates the first rotary_dim elements of x[t,h,:] in place by angle = (float)positions[t] *
  * frequencies[i], i < rotary_dim / 2; half split pairs (i, i + rotary_dim/2), pairs (2i, 2i+1). cos
- * and sin are multiplied by `magnitude`. shapes : x [T, n_heads, *] with strides; positions [T];
- * frequencies [rotary_dim / 2] (scaling already applied)               */
+ * and sin are multiplied by `magnitude`.
+ * shapes : x [T, n_heads, *] with strides; positions [T]; frequencies [rotary_dim / 2] (scaling
+ *          already applied) */
 typedef struct weir_rope_args {
     float            *x;
     const int32_t    *positions;
@@ -117,11 +120,14 @@ typedef struct weir_rope_args {
 } weir_rope_args;
 
 /* outputs[o].dst[t,:] (+)= W_o x[t,:] (+ bias_o[:])        several matrices that read the same x
- * are one call shapes : x [T, n_in] with x_stride; dst [T, n_out] with dst_stride; bias NULL or
- * [n_out]; accumulate adds to dst. numerics: WEIR_LAYOUT_TILES quantises each row of x to int8 per
- * 32 elements (round to nearest even, scale = amax / 127); integer sums are exact and groups are
- * added in ascending order in f32, in every kernel: all have the same bits. ONEDNN bf16 rounds x to
- * bf16; ONEDNN f32, DENSE and ROWS (ref) keep f32. DENSE adds inputs in ascending order.      */
+ * are one call
+ * shapes : x [T, n_in] with x_stride; dst [T, n_out] with dst_stride; bias NULL or [n_out];
+ *          accumulate adds to dst.
+ * numerics: WEIR_LAYOUT_TILES quantises each row of x to int8 per 32 elements (round to nearest
+ *           even, scale = amax / 127);
+ *           integer sums are exact and groups are added in ascending order in f32, in every kernel:
+ *           all have the same bits. ONEDNN bf16 rounds x to bf16; ONEDNN f32, DENSE and ROWS (ref)
+ *           keep f32. DENSE adds inputs in ascending order. */
 enum { WEIR_MATMUL_OUTPUTS = 4 };
 typedef struct weir_matmul_output {
     const weir_weight *weight;
@@ -175,7 +181,7 @@ typedef struct weir_kv_segment {
     void *const *open_pages;
     int64_t      open_stride;
     int32_t      first_head, n_heads;
-    float *logits; /* [query heads of the range, logits_stride] or NULL: kept by attention, read by
+    float  *logits; /* [query heads of the range, logits_stride] or NULL: kept by attention, read by
                       attention_mass            */
     int64_t logits_stride; /* >= n_past + n_rows */
 } weir_kv_segment;
@@ -203,10 +209,12 @@ static inline bool weir_kv_segments_are_sound(const weir_kv_segment *segments, i
  * Rows of a sequence come in ascending order; any cut gives the same bytes. Each page that a row
  * falls into is there, and its open page if a format needs one. The first pages of a text have the
  * formats of `sinks`, the others k_format and v_format; so in all ops that take both. NULL: that
- * side stays as it is. shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads
- * contiguous) numerics: the codecs are defined to the bit by kernels/ref/kv_codec.h; every kernel
- * stores the same bytes errors : EUNSUPPORTED if a format does not take the width; here and in the
- * ops below, EINVAL for heads that are not there     */
+ * side stays as it is.
+ * shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
+ * numerics: the codecs are defined to the bit by kernels/ref/kv_codec.h; every kernel stores the
+ *           same bytes
+ * errors : EUNSUPPORTED if a format does not take the width; here and in the ops below, EINVAL for
+ *          heads that are not there */
 typedef struct weir_kv_write_args {
     const float           *k, *v;
     const weir_kv_segment *segments;
@@ -217,9 +225,10 @@ typedef struct weir_kv_write_args {
 
 /* Rows of the pages as f32: what eviction scores, packs and checks look at. Position p of a segment
  * gives row first_row + p - n_past. Parts that have open pages are read open where the segment
- * names one, coded otherwise. NULL: that side is not wanted. shapes : k [T, G, key_dim], v [T, G,
- * value_dim] with row strides (heads contiguous) numerics: the values that attention multiplies,
- * for turbo rotated back: H is orthonormal to f32's rounding only                */
+ * names one, coded otherwise. NULL: that side is not wanted.
+ * shapes : k [T, G, key_dim], v [T, G, value_dim] with row strides (heads contiguous)
+ * numerics: the values that attention multiplies, for turbo rotated back: H is orthonormal to f32's
+ *           rounding only */
 typedef struct weir_kv_read_args {
     float                 *k, *v;
     const weir_kv_segment *segments;
@@ -232,10 +241,12 @@ typedef struct weir_kv_read_args {
  * the codes that it has. Rows from n_keep on are as they were before or after a move: nobody reads
  * them. Pages that will be written to are held by this text alone. Formats that code a page as a
  * whole are refused: a text in them loses whole pages, which is a matter of its table. Rows before
- * first[g] are in place: their entries of `keep` and their pages are not looked at. shapes : keep
- * [G, keep_stride], of each head n_keep[g] rows, ascending: keep[i] >= i; first [G], or NULL: 0
+ * first[g] are in place: their entries of `keep` and their pages are not looked at.
+ * shapes : keep [G, keep_stride], of each head n_keep[g] rows, ascending: keep[i] >= i; first [G],
+ *          or NULL: 0
  * errors : EUNSUPPORTED for those formats, or if a format does not take the width; EINVAL if keep
- * is not ascending, or moves a row to a page of other formats */
+ *          is not ascending, or moves a row to a page of
+ *          other formats */
 typedef struct weir_kv_compact_segment {
     void *const   *pages; /* [G, page_stride]; those that rows come from and go to */
     int64_t        page_stride, keep_stride;
@@ -283,11 +294,13 @@ static inline bool weir_kv_compact_is_sound(const weir_kv_compact_args *args)
 /* Products with the keys of one KV head: out[v,i] = vectors[v] . K[n_past + i] + sum over f of
  * lengths[v,f] * |pair f of K[n_past + i]|, where pair f is of dims (f, f + n_pairs), or (2f, 2f +
  * 1) if interleaved. The segment's rows are at its slots n_past .. n_past + n_rows - 1, and are
- * read open where it names an open page, coded otherwise, as in kv_read. shapes : out [n_vectors,
- * out_stride], the first n_rows of each written; vectors [n_vectors, key_dim]; lengths [n_vectors,
- * n_pairs] or NULL; 2 * n_pairs <= key_dim order  : a slot's product does not depend on which
- * others are asked for errors : EUNSUPPORTED if the format does not take the width, or for lengths
- * where turbo's codes hide the pairs                       */
+ * read open where it names an open page, coded otherwise, as in kv_read.
+ * shapes : out [n_vectors, out_stride], the first n_rows of each written; vectors [n_vectors,
+ *          key_dim]; lengths [n_vectors, n_pairs] or NULL; 2 * n_pairs <=
+ *          key_dim
+ * order  : a slot's product does not depend on which others are asked for
+ * errors : EUNSUPPORTED if the format does not take the width, or for lengths where turbo's codes
+ *          hide the pairs */
 typedef struct weir_key_products_args {
     float       *out;
     const float *vectors, *lengths;
@@ -322,22 +335,27 @@ static inline bool weir_key_products_is_sound(const weir_key_products_args *args
 /* out[t,h,:] = softmax(scale * q[t,h,:] . K[h / (H/G)]) V[h / (H/G)] over positions p <= t's
  * position (and p > position - window if window > 0) The rows of the batch are already in the pages
  * (kv_write ran before). Rows read open pages as kernels/abi/kv_format.h says: a format that needs
- * them has one for every page that a row of the batch lies in. pieces : with `carry`, a call covers
- * the splits [first_split, end_split) only, of the rows that see them, and only their pages are
- * read. What the carry holds is in kernels/abi/attention_carry.h; all calls for a row go to one
- * kernel. The last call (is_last) writes `out`, the others do not touch it. Calls with the same q
- * that follow each other from first_split 0 upwards without gaps, and hand the carry on, have the
- * bits of one call, whatever the partition. Calls with carries of their own, cleared before, may
- * come in any order and place; their carries are joined, and a last call without splits writes
- * `out`: that agrees to rounding. beside : what observers of a text need, as nothing else can give
- * it without reading K again. lse: the log of the sum of exp(scale * q . K) over what a row sees;
- * written with `out`. logits of a segment: scale * q . K of its last row at each slot that it sees;
- * a call writes those of its splits. shapes : q [T, H, *] with row and head stride, key_dim values
- * each; out [T, H, value_dim] with out_stride, heads contiguous; carry [T, H, 2 + value_dim]; lse
- * [T, H] or NULL errors : EINVAL for logits behind a window; EUNSUPPORTED for logits on GPUs order
- * : online softmax over tiles of 32 positions aligned to 32, in splits of 1024 positions aligned to
- * 1024, merged in ascending order. All depend on absolute positions only, so prefill, decode and
- * any batch give the same bits.                   */
+ * them has one for every page that a row of the batch lies in.
+ * pieces : with `carry`, a call covers the splits [first_split, end_split) only, of the rows that
+ *          see them, and only their pages are read. What the carry
+ *          holds is in kernels/abi/attention_carry.h; all calls for a row go to one kernel. The
+ *          last call (is_last) writes `out`, the others do not touch it. Calls with the same q that
+ *          follow each other from first_split 0 upwards without gaps, and hand the carry on, have
+ *          the bits of one call, whatever the partition. Calls with carries of their own, cleared
+ *          before, may come in any order and place; their carries are joined, and a last call
+ *          without splits writes `out`: that agrees to rounding.
+ * beside : what observers of a text need, as nothing else can give it without reading K again. lse:
+ *          the log of the sum of exp(scale * q . K) over what a row
+ *          sees; written with `out`. logits of a segment: scale * q . K of its last row at each
+ *          slot that it sees; a call writes those of its splits.
+ * shapes : q [T, H, *] with row and head stride, key_dim values each; out [T, H, value_dim] with
+ *          out_stride, heads contiguous; carry [T, H, 2 + value_dim];
+ *          lse [T, H] or NULL
+ * errors : EINVAL for logits behind a window; EUNSUPPORTED for logits on GPUs
+ * order  : online softmax over tiles of 32 positions aligned to 32, in splits of 1024 positions
+ *          aligned to 1024, merged in ascending
+ *          order. All depend on absolute positions only, so prefill, decode and any batch give the
+ *          same bits. */
 enum { WEIR_ATTENTION_SPLIT = 1024 };
 typedef struct weir_attention_args {
     float                 *out;
@@ -357,16 +375,21 @@ typedef struct weir_attention_args {
 
 /* What the rows of a segment gave to each slot, in one layer without a window. With p(t,h,j) =
  * exp(scale * q[t,h] . K[j] - lse[t,h]) for the slots j <= n_past + t that row t sees, lse as
- * attention gave it: mass[h,j]  = sum over t of p(t,h,j) below[h,j] = number of rows t that see j
- * with p(t,h,j) < 1 / (n_past + t + 1), the mean of what they see last[h,j]  = p of the last row
+ * attention gave it:
+ *   mass[h,j]  = sum over t of p(t,h,j) below[h,j] = number of rows t that see j with p(t,h,j) < 1
+ *              / (n_past + t + 1), the mean of what they see
+ *   last[h,j]  = p of the last row
  * Segments of one row whose logits attention kept are done from those, without q and pages. Others
- * read K, a tile once per block of rows. shapes : q [T, H, *] with row and head stride; lse [T, H];
- * mass, below, last [query heads of the segment, stride], each may be NULL; slots first_slot ..
- * weir_attention_mass_end - 1 are written, and only their pages are read pieces : any cut of the
- * slots into calls has the bits of one call order  : scores as in attention; rows are added in
- * ascending order, in f32: no cut of the work or of the heads changes a bit errors : EINVAL for
- * heads that are not there, strides that are too short, open pages that are missing, or slots that
- * do not begin with a page; EUNSUPPORTED as in attention */
+ * read K, a tile once per block of rows.
+ * shapes : q [T, H, *] with row and head stride; lse [T, H]; mass, below, last [query heads of the
+ *          segment, stride], each may be NULL; slots
+ *          first_slot .. weir_attention_mass_end - 1 are written, and only their pages are read
+ * pieces : any cut of the slots into calls has the bits of one call
+ * order  : scores as in attention; rows are added in ascending order, in f32: no cut of the work or
+ *          of the heads changes a bit
+ * errors : EINVAL for heads that are not there, strides that are too short, open pages that are
+ *          missing, or slots that do not begin with a page;
+ *          EUNSUPPORTED as in attention */
 typedef struct weir_attention_mass_segment {
     weir_kv_segment rows;
     float          *mass, *below, *last;
@@ -441,13 +464,17 @@ typedef struct weir_conv1d_args {
 
 /* Gated delta rule (Yang et al. 2024), per V head h with K head m:
  *   q = q / sqrt(|q|^2 + 1e-6) * key_dim^-0.5, k = k / sqrt(|k|^2 + 1e-6), beta = sigmoid(b), g =
- * a_neg * softplus(a + dt_bias) S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  out = S^T q
+ *   a_neg * softplus(a + dt_bias)
+ *   S <- exp(g) S;  d = beta (v - S^T k);  S <- S + k d^T;  out = S^T q
  * shapes : q, k [T, Hk, key_dim], v [T, Hv, value_dim] inside rows of qkv_stride; a, b [T, Hv] with
- * ab_stride; a_neg, dt_bias [Hv]; out [T, Hv, value_dim] contiguous state  : S[i][j] (i < key_dim,
- * j < value_dim) of head h at ((h * tiles + j / 16) * key_dim + i) * 16 + j % 16, tiles =
- * ceil(value_dim / 16); lanes past value_dim are zero m      : tiled_heads (GGUF order) h % Hk,
- * otherwise h / (Hv / Hk) numerics: `scan` kernels run the recurrence in order: any cut of a
- * sequence into calls gives the same bits.                   */
+ *          ab_stride; a_neg, dt_bias [Hv];
+ *          out [T, Hv, value_dim] contiguous
+ * state  : S[i][j] (i < key_dim, j < value_dim) of head h at ((h * tiles + j / 16) * key_dim + i) *
+ *          16 + j % 16, tiles = ceil(value_dim / 16);
+ *          lanes past value_dim are zero
+ * m      : tiled_heads (GGUF order) h % Hk, otherwise h / (Hv / Hk)
+ * numerics: `scan` kernels run the recurrence in order: any cut of a sequence into calls gives the
+ *           same bits. */
 enum { WEIR_DELTA_LANES = 16 };
 typedef struct weir_gated_delta_rule_args {
     float                        *out;
@@ -462,8 +489,9 @@ typedef struct weir_gated_delta_rule_args {
  * call of attention with 2 H query heads reads K and V once. These two stand around it.
  *
  * Queries: dst[t, g, 0 .. H/G - 1, :] = q[t, heads of g, :], then the same turned: pairs (2i, 2i +
- * 1) of head h by theta[h, i], whatever pairs RoPE has shapes : q [T, H, hd] rotated, q_stride; dst
- * [T, G, 2 H/G, hd] contiguous, not aliased; theta [H, hd / 2], radians              */
+ * 1) of head h by theta[h, i], whatever pairs RoPE has
+ * shapes : q [T, H, hd] rotated, q_stride; dst [T, G, 2 H/G, hd] contiguous, not aliased; theta [H,
+ *          hd / 2], radians */
 typedef struct weir_coda_queries_args {
     float       *dst;
     const float *q, *theta;
@@ -491,10 +519,12 @@ typedef struct weir_coda_segment {
 } weir_coda_segment;
 
 /* shapes   : k, v [T, G, hd] inside rows of their strides, keys rotated; gates [T], before the
- * sigmoid; states differ; layer, its rates and segments are read where the kernel runs numerics :
- * cosines are summed in f32 (ref: f64), by head, then over heads in ascending order: decisions
- * agree but where a score is within rounding of another or of a threshold. Gates and contents are
- * the same bits everywhere: weir_coda_gate, weir_coda_blend, means of a block in f64       */
+ * sigmoid; states differ; layer, its rates and segments are
+ *            read where the kernel runs
+ * numerics : cosines are summed in f32 (ref: f64), by head, then over heads in ascending order:
+ *            decisions agree but where a score is within rounding of
+ *            another or of a threshold. Gates and contents are the same bits everywhere:
+ *            weir_coda_gate, weir_coda_blend, means of a block in f64 */
 typedef struct weir_coda_write_args {
     const float             *k, *v, *gates;
     const weir_coda_layer   *layer;

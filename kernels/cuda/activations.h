@@ -4,8 +4,9 @@
  *   quantised weights   int8 per 32, to the bit as kernels/x86/activations.h
  *   bf16                rounded to bf16
  *   f16                 x * 2^e rounded to f16, where e brings the row's greatest magnitude to 2^14
- * .. 2^15; the sum is multiplied by 2^-e. f16 has 3 bits more than bf16, but not its range:
- * unscaled, one outlier of 10^5 would spoil a row f32                 as they are */
+ *                       .. 2^15; the sum is multiplied by 2^-e. f16 has 3 bits more than bf16, but
+ *                       not its range: unscaled, one outlier of 10^5 would spoil a row
+ *   f32                 as they are */
 #pragma once
 #include "kernels/abi/convert.h"
 #include "kernels/abi/dtype.h"

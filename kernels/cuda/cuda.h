@@ -5,11 +5,12 @@
  * arithmetic, indices, barriers and shuffles of every override against ref, without a GPU. What the
  * emulation knows of CUDA is in emulate/; three things are written differently for its sake:
  *     WEIR_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...)   for
- * kernel<<<...>>>(...); a kernel with commas in its name in brackets WEIR_DYNAMIC_SHARED(type,
- * name)                                        for extern __shared__: `name` points to the launch's
- * shared_bytes kernels/cuda/tensor.h                                                  for PTX:
- * tensor cores, ldmatrix, asynchronous copies Alignment is __align__(n), and no function is
- * __noinline__: the host's headers use that word. */
+ *     kernel<<<...>>>(...); a kernel with commas in its name in brackets
+ *     WEIR_DYNAMIC_SHARED(type, name)                                        for extern __shared__:
+ *     `name` points to the launch's shared_bytes
+ *     kernels/cuda/tensor.h                                                  for PTX: tensor cores,
+ *     ldmatrix, asynchronous copies
+ * Alignment is __align__(n), and no function is __noinline__: the host's headers use that word. */
 #pragma once
 
 #ifdef WEIR_EMULATE_CUDA

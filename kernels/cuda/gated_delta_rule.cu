@@ -7,11 +7,11 @@
  * comes to it, and has a kernel of its own for norms and gates. Here a block is (segment, V head,
  * tile of 16 value dims); 8 lanes of a warp share a column of the state, key_dim / 8 elements in
  * registers each, and its sums take three shuffles; rows come to shared memory four at a time,
- * norms and gates with them, while the four before are done: one barrier per four rows. one row 8
- * bytes per element of the state, read and written once: bound by memory many rows    7 flops per
- * element and row on n_v_heads * value_dim / 16 blocks; a row takes some 120 cycles of latency,
- * against 600 and more Not yet run on a GPU: what is known is that emulated warps agree with ref,
- * and what ptxas says.
+ * norms and gates with them, while the four before are done: one barrier per four rows.
+ *     one row      8 bytes per element of the state, read and written once: bound by memory
+ *     many rows    7 flops per element and row on n_v_heads * value_dim / 16 blocks; a row takes
+ *                  some 120 cycles of latency, against 600 and more
+ * Not yet run on a GPU: what is known is that emulated warps agree with ref, and what ptxas says.
  *
  * Sums over key_dim: a lane adds in four chains, (0 + 1) + (2 + 3), then the lanes of a column
  * pairwise. The order depends on key_dim alone: any cut of a sequence into calls gives the same

@@ -9,8 +9,9 @@
  * slices one after the other. Both call one function for a slice.
  *
  * Activations are rounded once per call, by kernels of their own (matmul_prepare.cu), into scratch
- * and into the order of the tensor cores' registers: tiles of 8 rows, the last one padded with
- * zeros; as a warp reads 512 consecutive bytes of a tile at a time, no shared memory is needed. */
+ * and into the order of the tensor cores'
+ * registers: tiles of 8 rows, the last one padded with zeros; as a warp reads 512 consecutive bytes
+ *            of a tile at a time, no shared memory is needed. */
 #pragma once
 #include "kernels/abi/ops.h"
 #include "kernels/cuda/cuda.h"
@@ -27,9 +28,9 @@ struct activations {
     int64_t  n_rows, n_tiles, steps;
     uint8_t *codes; /* [n_tiles][steps][32 lanes][2 groups][8]: lane 4 row + t has inputs 4t .. 4t+3
                        and 16 + 4t .. of a group's 32 */
-    float *scales; /* [n_tiles][2 steps][8 rows] */
-    float *sums; /* the same: scale * sum of a group's codes */
-    float *half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each */
+    float   *scales; /* [n_tiles][2 steps][8 rows] */
+    float   *sums; /* the same: scale * sum of a group's codes */
+    float   *half_sums; /* [n_tiles][4 steps][8 rows]: of 16 codes each */
     uint8_t
         *bf16; /* [n_tiles][2 steps][32 lanes][16]: lane 4 row + t has inputs 8t .. 8t+7 of 32 */
     uint8_t *f16; /* the same, of x * 2^e */

@@ -2,22 +2,22 @@
  * integer tensor cores.
  *
  * A group of 32 inputs is one m16n8k32: 16 outputs by 8 rows, exact. Its sum becomes a float
- * without a conversion: the accumulator begins at the bits of 1.5 * 2^23, and integers below 2^22
- * then count the last place of that float (32 * 127 * 128 is below 2^19). Then
+ * without a conversion: the accumulator begins at the bits of 1.5 * 2^23, and integers below
+ * 2^22 then count the last place of that float (32 * 127 * 128 is below 2^19). Then
  *
- *     sum += (scale of the weights * scale of the activations) * integer,   and, with minima,   sum
- * += minimum * (sum of the activations)
+ *     sum += (scale of the weights * scale of the activations) * integer,   and, with minima,
+ *     sum += minimum * (sum of the activations)
  *
  * each rounded once, in ascending groups. For two scales per group the other half's codes are
  * masked away: two products, of which the tensor cores have enough, as the scales bind (12
  * operations on floats per product and lane against 4 cycles of the tensor core).
  *
- * Why, and what bounds it (computed; no GPU has run this yet): one row of Q8_0 moves 1.06 bytes per
- * weight, Q4_0 0.56, Q4_K 0.58. A block has 8 warps * 4 steps * 1 KiB (Q4: half) under way, where
- * latency times bandwidth of an H100 asks for 18 KiB on each of its 132 multiprocessors: memory
- * binds, up to about 32 rows. Many rows: scales bind, at a third of the integer peak; a block of
- * 128 outputs by 64 rows reads 6 KiB from L2 for each 32 inputs, about as long as the scales
- * take. */
+ * Why, and what bounds it (computed; no GPU has run this yet): one row of Q8_0 moves 1.06 bytes
+ * per weight, Q4_0 0.56, Q4_K 0.58. A block has 8 warps * 4 steps * 1 KiB (Q4: half) under way,
+ * where latency times bandwidth of an H100 asks for 18 KiB on each of its 132 multiprocessors:
+ * memory binds, up to about 32 rows. Many rows: scales bind, at a third of the integer peak; a
+ * block of 128 outputs by 64 rows reads 6 KiB from L2 for each 32 inputs, about as long as the
+ * scales take. */
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/tensor.h"
 

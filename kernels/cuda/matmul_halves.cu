@@ -11,11 +11,12 @@
  * (sm_90) adds more inputs at a time, and would give many rows other bits than few.
  *
  * Why, and what bounds it (computed; no GPU has run this yet): one row moves 2 bytes per weight, 8
- * warps * 4 steps * 2 KiB of a block are under way: memory binds up to about 32 rows. Many rows: a
- * block of 128 outputs by 64 rows reads 12 KiB from L2 for 32 inputs and 512 thousand
- * multiplications, so L2 (about 27 bytes per multiprocessor and cycle of an H100) holds it to a
- * third of what m16n8k16 can; cuBLASLt, which stages more in shared memory, may be pinned where its
- * bits are no matter (kernels/cuda/cublas.h). */
+ * warps * 4 steps * 2 KiB of a block are under
+ * way: memory binds up to about 32 rows. Many rows: a block of 128 outputs by 64 rows reads 12 KiB
+ *      from L2 for 32 inputs and 512 thousand multiplications, so L2 (about 27 bytes per
+ *      multiprocessor and cycle of an H100) holds it to a third of what m16n8k16 can; cuBLASLt,
+ *      which stages more in shared memory, may be pinned where its bits are no matter
+ *      (kernels/cuda/cublas.h). */
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/tensor.h"
 

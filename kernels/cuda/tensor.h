@@ -3,12 +3,14 @@
  * under nvcc, the same by the lanes' arguments under the emulation.
  *
  * Fragments of a warp, with g = lane / 4 and t = lane % 4; a register holds two 16-bit or four
- * 8-bit values, the lower index in the lower bits: 16-bit   A [16][16]  a[0] row g, columns 2t 2t+1
- * a[1] row g+8    a[2] row g, columns + 8   a[3] row g+8, columns + 8 B [16][8]   b[0] rows 2t
- * 2t+1, column g     b[1] rows + 8 8-bit    A [16][32]  a[0] row g, columns 4t .. 4t+3  a[1] row
- * g+8    a[2] row g, columns + 16  a[3] row g+8, columns + 16 B [32][8]   b[0] rows 4t .. 4t+3,
- * column g  b[1] rows + 16 D [16][8]            d[0] d[1] row g, columns 2t 2t+1    d[2] d[3] row
- * g+8 */
+ * 8-bit values, the lower index in the lower bits:
+ *     16-bit   A [16][16]  a[0] row g, columns 2t 2t+1     a[1] row g+8    a[2] row g, columns + 8
+ *              a[3] row g+8, columns + 8
+ *              B [16][8]   b[0] rows 2t 2t+1, column g     b[1] rows + 8
+ *     8-bit    A [16][32]  a[0] row g, columns 4t .. 4t+3  a[1] row g+8    a[2] row g, columns + 16
+ *              a[3] row g+8, columns + 16
+ *              B [32][8]   b[0] rows 4t .. 4t+3, column g  b[1] rows + 16
+ *     D [16][8]            d[0] d[1] row g, columns 2t 2t+1    d[2] d[3] row g+8 */
 #pragma once
 #include "kernels/cuda/cuda.h"
 

@@ -9,10 +9,12 @@
  * `steps` of 64 inputs (zeros behind n_in):
  *
  *   codes  [steps][2 or 1][32 lanes][16 bytes]     in the order of the tensor cores' registers, see
- * below scales [steps][8 pairs][2 * splits][2 rows]    f16 per 32 inputs; or, nested, int8 per 16
- * or 32 minima the same                                where the type has them: f16, or u8 nested
+ *          below
+ *   scales [steps][8 pairs][2 * splits][2 rows]    f16 per 32 inputs; or, nested, int8 per 16 or 32
+ *   minima the same                                where the type has them: f16, or u8 nested
  *   d      [steps / 4][8 pairs][2 rows]            nested only: f16 per 256 inputs; scale = d *
- * int8 dmin   the same                                nested with minima: minimum = -dmin * u8
+ *          int8
+ *   dmin   the same                                nested with minima: minimum = -dmin * u8
  *
  * Pair p is rows p and p + 8. Lane l = 4 p + t holds, for each of the step's two groups of 32
  * inputs, four words of four codes: row p, inputs 4t .. 4t+3; row p + 8, the same inputs; both
@@ -126,8 +128,9 @@ bool weir_cuda_weight_bytes(size_t *out, weir_dtype kept, int64_t n_rows, int64_
 /* Packs rows [first, first + count) of file rows `src` (unaligned) to dst:
  * weir_cuda_weight_bytes(count) bytes, 16-byte aligned, which belong at
  * weir_cuda_weight_bytes(first) of the whole. first is a multiple of WEIR_CUDA_PANEL, and so is
- * count but at the end. Threads and pieces of an upload take ranges of their own. errors : EFORMAT
- * when an element, a block's scale or its minimum is NaN or infinite, EUNSUPPORTED for integers */
+ * count but at the end. Threads and pieces of an upload take ranges of their own.
+ * errors : EFORMAT when an element, a block's scale or its minimum is NaN or infinite, EUNSUPPORTED
+ *          for integers */
 WEIR_MUST_CHECK weir_status weir_cuda_pack_rows(void *dst, weir_dtype kept, const void *src,
                                                 weir_dtype file, int64_t n_in, int64_t first,
                                                 int64_t count);

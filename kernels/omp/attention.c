@@ -3,16 +3,17 @@
  *
  * A unit is (segment, KV head of its range, block of query rows, split or all splits). A query row
  * is one token of one head of the group: row = token * group + head, so that all heads of a group
- * share every K and V tile that is read. Work on a tile of 32 positions: scores   thread =
- * (position lanes, rows): sum over key_dim of q[d][row] * K[d][position], q staged and scaled by
- * scale * log2(e) softmax  new maximum, weights = 2^(score - maximum), decay of what was summed
- * before values   thread = lanes of value_dim: value[dim] = value[dim] * decay + sum over the 32
- * positions of weight * V[position][dim] Every (row, position) and (row, dim) is one chain of
- * multiply-adds in ascending order, so a row's bits do not depend on the rows beside it. Splits of
- * 1024 positions start afresh and are merged pairwise in ascending order, either here, when a unit
- * walks all its splits (many rows), or from partials in the scratch by a second region (few rows:
- * the splits are what keeps the machine busy). A call may take only some of the splits: the totals
- * then come from and go to the carry.
+ * share every K and V tile that is read. Work on a tile of 32 positions:
+ *     scores   thread = (position lanes, rows): sum over key_dim of q[d][row] * K[d][position], q
+ *              staged and scaled by scale * log2(e)
+ *     softmax  new maximum, weights = 2^(score - maximum), decay of what was summed before
+ *     values   thread = lanes of value_dim: value[dim] = value[dim] * decay + sum over the 32
+ *              positions of weight * V[position][dim]
+ * Every (row, position) and (row, dim) is one chain of multiply-adds in ascending order, so a row's
+ * bits do not depend on the rows beside it. Splits of 1024 positions start afresh and are merged
+ * pairwise in ascending order, either here, when a unit walks all its splits (many rows), or from
+ * partials in the scratch by a second region (few rows: the splits are what keeps the machine
+ * busy). A call may take only some of the splits: the totals then come from and go to the carry.
  *
  * Formats: attention_formats.h says how tiles are read. A row reads its own page wide where the
  * format has open pages, so there the units are cut at pages. Turbo's K meets queries that are

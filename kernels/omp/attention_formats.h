@@ -2,10 +2,11 @@
  * multiplies as they lie, and the rest expanded.
  *
  *   direct     f32 f16 bf16 q8_0 turbo4: codes become floats in registers, between the load and the
- * product. A scale that belongs to a token stays outside the sum over dims: K multiplies the score
- * by it, V the weight. expanded   all others, and the ends of V rows that do not fill a chunk: 32
- * dims of K or a chunk of V go to f32 in team memory and are read like f32 pages. The functions
- * that expand are not inlined, so a format costs one small loop and not one per register block.
+ *              product. A scale that belongs to a token stays outside the sum over dims: K
+ *              multiplies the score by it, V the weight.
+ *   expanded   all others, and the ends of V rows that do not fill a chunk: 32 dims of K or a chunk
+ *              of V go to f32 in team memory and are read like f32 pages. The functions that expand
+ *              are not inlined, so a format costs one small loop and not one per register block.
  * Sides are chosen apart: any pair of formats works and costs no code of its own. What is chosen
  * depends on format and width alone. */
 #pragma once

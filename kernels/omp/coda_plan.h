@@ -3,10 +3,12 @@
  *
  *   choose   which rows leave the ring, and which of them the banks judge      per segment
  *   score    cosines of candidates with what a bank holds                      per segment, KV head
- * and bank decide   slots for them; everything of the state but its pages             per segment
+ *            and bank
+ *   decide   slots for them; everything of the state but its pages             per segment
  *   apply    keys or values of one head, as decided                            per segment, KV head
- * and side Work is dealt to teams by positions in these lists alone, sums have an order of their
- * own: bits do not depend on how many teams there are. */
+ *            and side
+ * Work is dealt to teams by positions in these lists alone, sums have an order of their own: bits
+ * do not depend on how many teams there are. */
 #pragma once
 #include "kernels/abi/coda_choice.h"
 #include "kernels/omp/kv_encode.h"

@@ -8,8 +8,8 @@
  * change its bits.
  *
  * Cost: 2 * n_slots * head_dim flops per candidate and head, half of it for the low band of keys;
- * lengths of what the banks hold are found on the way and not stored: they cost one product more
- * for each LANE_ROWS. */
+ * lengths of what the banks hold are found on the way and not
+ * stored: they cost one product more for each LANE_ROWS. */
 #pragma once
 #include "kernels/omp/coda_plan.h"
 

@@ -3,9 +3,10 @@
  *
  * A unit is (segment, V head, one or two tiles of 16 value dimensions); it walks all rows of the
  * segment with its state, key_dim * 16 floats per tile, in L1 (host: in place) or in team memory.
- * With raw q and k and the scales of their norms (delta.h): predicted = decay * k_scale * (S^T k),
- * d = beta * (v - predicted),  S <- decay * S + (k_scale * d) k^T,  out = q_scale * (S^T q) S^T k
- * of the next row is summed while S is updated, so a row loads and stores the state once: 4
+ * With raw q and k and the scales of their norms (delta.h):
+ *     predicted = decay * k_scale * (S^T k),  d = beta * (v - predicted),  S <- decay * S +
+ *     (k_scale * d) k^T,  out = q_scale * (S^T q)
+ * S^T k of the next row is summed while S is updated, so a row loads and stores the state once: 4
  * multiply-adds per element. One row: 8 bytes per state element and call, bound by memory. Every
  * sum over key_dim has a fixed order. */
 #include "kernels/omp/delta.h"

@@ -2,12 +2,14 @@
  * et al. 2024, exact, other order of sums).
  *
  * With G_i the sum of log decays within the chunk, k and q normalised, S the state before the
- * chunk: A_ij = beta_i (k_i . k_j) exp(G_i - G_j), j < i        P_ij = (q_i . k_j) exp(G_i - G_j),
- * j <= i D = (I + A)^-1 diag(beta) (V - diag(exp G) K S)        O = diag(exp G) Q S + P D        S
- * <- exp(G_n) S + sum_j exp(G_n - G_j) k_j d_j^T A and P do not need S: a region over (chunk, V
- * head) makes them; then a region over (segment, V head, tile of 16 value dimensions) sweeps the
- * chunks. G is summed in double and only differences <= 0 are exponentiated. Bits depend on where a
- * sequence is cut.
+ * chunk:
+ *     A_ij = beta_i (k_i . k_j) exp(G_i - G_j), j < i        P_ij = (q_i . k_j) exp(G_i - G_j), j
+ *     <= i
+ *     D = (I + A)^-1 diag(beta) (V - diag(exp G) K S)        O = diag(exp G) Q S + P D        S <-
+ *     exp(G_n) S + sum_j exp(G_n - G_j) k_j d_j^T
+ * A and P do not need S: a region over (chunk, V head) makes them; then a region over (segment, V
+ * head, tile of 16 value dimensions) sweeps the chunks. G is summed in double and only differences
+ * <= 0 are exponentiated. Bits depend on where a sequence is cut.
  *
  * The flops per token are the scan's (4 per state element here as there), so it gains only what
  * larger register blocks save and loses A and P: on a Zen 4 core, 512 tokens, 16 heads of 128 x

@@ -2,13 +2,14 @@
  * dims at a time: what fits beside the queries in L1 or in a team's shared memory.
  *
  *   K   out [32 dims][32 tokens], the token innermost: what score_tile of attention_tile.h
- * multiplies V   out [32 dims] of a token Turbo's rows come out rotated, H D x: attention
- * multiplies them with kv_hadamard(D q), and turns its sum of V back by kv_hadamard and then D.
- * Every value is what kernels/ref/kv_codec.c decodes, to the bit: codes times scales are exact
- * products (8 + 11 bits), but for fp8 and turbo, which round once, with no sum behind it that could
- * be fused. Cost per value and lane: a shift, a mask, a conversion, a product; a word is loaded
- * once for its 4 to 16 dims. Formats are constants of the inlined code: callers switch with
- * KV_FORMAT_SWITCH outside their loops. */
+ *       multiplies
+ *   V   out [32 dims] of a token
+ * Turbo's rows come out rotated, H D x: attention multiplies them with kv_hadamard(D q), and turns
+ * its sum of V back by kv_hadamard and then D. Every value is what kernels/ref/kv_codec.c decodes,
+ * to the bit: codes times scales are exact products (8 + 11 bits), but for fp8 and turbo, which
+ * round once, with no sum behind it that could be fused. Cost per value and lane: a shift, a mask,
+ * a conversion, a product; a word is loaded once for its 4 to 16 dims. Formats are constants of the
+ * inlined code: callers switch with KV_FORMAT_SWITCH outside their loops. */
 #pragma once
 #include "kernels/omp/lanes.h"
 

@@ -2,15 +2,20 @@
  * spread over threads and registers.
  *
  *   host             1 thread per team, its lanes are SIMD registers     -> LANES is `omp simd`,
- * barriers vanish nvptx            128 threads per team, one lane each                 -> LANES is
- * empty, barriers are real emulated device  WEIR_EMULATE_LANES threads on the CPU, one lane each:
- * the device's control flow under a debugger or TSan
+ *                    barriers vanish
+ *   nvptx            128 threads per team, one lane each                 -> LANES is empty,
+ *                    barriers are real
+ *   emulated device  WEIR_EMULATE_LANES threads on the CPU, one lane each: the device's control
+ *                    flow under a debugger or TSan
  *
  * Every file of kernels/omp is compiled once per target with -DWEIR_ISA=v2|v3|v4|emulated|nvptx and
- * exports one row, WEIR_K_ROW(file name). A region has the shape TEAMS(n_units, the pointers that
- * the region uses) {   team-shared arrays TEAM_LANES for (int64_t u = lane_first_unit(); u <
- * n_units; u += lane_unit_step()) unit(u, lane_thread());   } so a team forks once, units are dealt
- * round robin, and what a unit computes never depends on how many teams there are. */
+ * exports one row, WEIR_K_ROW(file name). A region has the shape
+ *     TEAMS(n_units, the pointers that the region uses)
+ *     {   team-shared arrays TEAM_LANES
+ *         for (int64_t u = lane_first_unit(); u < n_units; u += lane_unit_step()) unit(u,
+ *         lane_thread());   }
+ * so a team forks once, units are dealt round robin, and what a unit computes never depends on how
+ * many teams there are. */
 #pragma once
 #include <assert.h>
 #include <float.h>

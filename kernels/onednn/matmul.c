@@ -128,13 +128,13 @@ static void finish_rows(const weir_matmul_output *output, const float *products,
 
 static weir_status multiply(const weir_kernel_context *context, const weir_matmul_args *args,
                             const weir_matmul_output *output, const void *input, float *product,
-                            float *spill)
+                            float *lower)
 {
     const int64_t n = output->weight->n_out;
     const bool    direct = is_direct(args, output);
     float        *dst = direct ? output->dst : product;
     WEIR_TRY(weir_onednn_multiply(output->weight->packed_state, dst, input, args->n_rows,
-                                  context->scratch, spill, context->n_threads));
+                                  context->scratch, lower, context->n_threads));
     if (direct && !output->bias) return WEIR_OK;
     const int64_t stride = direct ? output->dst_stride : n;
     if (args->n_rows * n <= SERIAL_ELEMENTS) {

@@ -278,7 +278,7 @@ static weir_status multiply_rows(weir_onednn_weight *weight, entry *e, float *ds
 }
 
 weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const void *src,
-                                 int64_t n_rows, void *scratch, float *spill, int32_t n_threads)
+                                 int64_t n_rows, void *scratch, float *lower, int32_t n_threads)
 {
     const size_t  row_bytes = (size_t)weight->n_in * (weight->type == dnnl_bf16 ? 2 : 4);
     const int64_t tail = n_rows - n_rows % WEIR_ONEDNN_PADDED,
@@ -287,12 +287,12 @@ weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst, const v
         const int     exponent = exponent_of((row < tail ? tail : padded) - row);
         const int64_t end = row + ((int64_t)1 << exponent);
         entry *const  e = find_entry(weight, exponent, n_threads);
-        float *const  to = end <= n_rows ? dst + row * weight->n_out : spill;
+        float *const  to = end <= n_rows ? dst + row * weight->n_out : lower;
         if (!e) return WEIR_EDEVICE;
         WEIR_TRY(
             multiply_rows(weight, e, to, (const char *)src + (size_t)row * row_bytes, scratch));
-        if (to == spill)
-            memcpy(dst + row * weight->n_out, spill,
+        if (to == lower)
+            memcpy(dst + row * weight->n_out, lower,
                    sizeof(float) * (size_t)((n_rows - row) * weight->n_out));
         row = end;
     }

@@ -58,7 +58,7 @@ void                        weir_onednn_close(weir_onednn_weight *weight); /* NU
  * over when a primitive is made. */
 WEIR_MUST_CHECK weir_status weir_onednn_multiply(weir_onednn_weight *weight, float *dst,
                                                  const void *src, int64_t n_rows, void *scratch,
-                                                 float *spill, int32_t n_threads);
+                                                 float *lower, int32_t n_threads);
 /* oneDNN's name of the implementation for n_rows, NULL when there is none: tests assert "brg:". */
 const char *weir_onednn_implementation(weir_onednn_weight *weight, int64_t n_rows,
                                        int32_t n_threads);

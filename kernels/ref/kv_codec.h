@@ -2,17 +2,21 @@
  * (kernels/abi/kv_format.h).
  *
  * The arithmetic is f32 in the order written here (sums of squares: f64), and is the definition:
- * other kernels store the same bytes. q8_0   d = amax / 127,            q = round(x * (1 / d)),
- * ties away from zero, in +-127; scale f16(d)                x = q * scale q4_0   d = M / -8, M the
- * signed value of largest magnitude (the first of equals), q = min(15, trunc(x * (1 / d) + 8.5));
- * scale f16(d) x = (q - 8) * scale fp8    scale = amax / 448 (e4m3) or amax / 57344 (e5m2), code =
- * nearest(x / scale), saturating                       x = value * scale affine (int8, kivi) scale
- * = f16((max - min) / (2^bits - 1)), min = f16(min), q = round((x - min) / scale), ties to even, in
- * 0 .. 2^bits - 1 x = q * scale + min turbo  scale = f16(|x| / sqrt(dim)), y = H D x / scale, code
- * = the centroid whose cell holds y; a boundary is in the upper cell x = D H (scale * centroid) H
- * in natural order, H_ij = (-1)^popcount(i & j) / sqrt(dim): stages of sums and differences at
- * distance 1, 2, 4 ..., then one product A scale of 0 (or, before f16, below f32's normal range)
- * gives codes of 0 for the value 0, and rows that decode to 0 or to min. */
+ * other kernels store the same bytes.
+ *   q8_0   d = amax / 127,            q = round(x * (1 / d)), ties away from zero, in +-127; scale
+ *          f16(d)                x = q * scale
+ *   q4_0   d = M / -8, M the signed value of largest magnitude (the first of equals), q = min(15,
+ *          trunc(x * (1 / d) + 8.5)); scale f16(d) x = (q - 8) * scale
+ *   fp8    scale = amax / 448 (e4m3) or amax / 57344 (e5m2), code = nearest(x / scale), saturating
+ *          x = value * scale affine (int8, kivi) scale = f16((max - min) / (2^bits - 1)), min =
+ *          f16(min), q = round((x - min) / scale), ties to even, in 0 .. 2^bits - 1 x = q * scale +
+ *          min
+ *   turbo  scale = f16(|x| / sqrt(dim)), y = H D x / scale, code = the centroid whose cell holds y;
+ *          a boundary is in the upper cell x = D H (scale * centroid) H in natural order, H_ij =
+ *          (-1)^popcount(i & j) / sqrt(dim): stages of sums and differences at distance 1, 2, 4
+ *          ..., then one product
+ * A scale of 0 (or, before f16, below f32's normal range) gives codes of 0 for the value 0, and
+ * rows that decode to 0 or to min. */
 #pragma once
 #include "kernels/abi/kv_format.h"
 

@@ -13,7 +13,7 @@ enum {
 /* A few activation rows (a block) against one panel.
  *   codes  [groups][rows][32]     scales [groups][rows]
  *   sides  [groups * splits][rows]: int32 start values -zero * sum(codes), or for formats with
- * minima f32 scale * sum(codes) */
+ *          minima f32 scale * sum(codes) */
 typedef struct weir_tiles_pass {
     const uint8_t *panel;
     const int8_t  *codes;

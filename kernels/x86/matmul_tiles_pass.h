@@ -4,7 +4,7 @@
  * Per output, row and scale, in ascending order of inputs, and nothing else:
  *   sum = -zero * sum(x codes) + sum(code * x code)                exact, int32: |sum| < 2^20
  *   acc = fma((float)sum, weight scale * x scale, acc);  with minima then  acc = fma(minimum, x
- * scale * sum(x codes), acc) */
+ *   scale * sum(x codes), acc) */
 #pragma once
 #include "kernels/x86/activations.h"
 #include "kernels/x86/lanes16.h"

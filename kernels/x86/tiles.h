@@ -7,8 +7,8 @@
  * inputs: a single sequential stream, whose records are independent integer sums.
  *
  *   record: codes  [8 or 4][2 tiles][16 rows][4 inputs]    u8 codes, or two 4-bit codes per byte
- * (see below) scales [splits][32 rows] f16 minima [splits][32 rows] f16                   only for
- * types that have them
+ *           (see below) scales [splits][32 rows] f16
+ *           minima [splits][32 rows] f16                   only for types that have them
  *
  * 8-bit: byte vector j of a tile holds inputs 4j .. 4j + 3 of its 16 rows. 4-bit: vector j (of 4)
  * holds inputs 4j .. 4j + 3 in the low and 16 + 4j .. 16 + 4j + 3 in the high nibbles. splits is 1

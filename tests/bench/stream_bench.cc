@@ -21,7 +21,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/file.h"
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/kv/sequence.h"
 #include "engine/schedule/evaluate.h"
 #include "engine/weir.h"
@@ -96,13 +96,14 @@ class Bench {
         open();
         for (int i = 0; i < 2; i++)
             must(weir_sequence_open(&streams_[i], store(), ledger(), recurrent_bytes(), &error));
-        must(weir_engine_keep(engine_, &keeping_, nullptr, 2, window(), 0, chunk_, &error));
+        must(weir_engine_policy_run_open(engine_, &policy_run_, nullptr, 2, window(), 0, chunk_,
+                                         &error));
         read_text();
     }
     ~Bench()
     {
         for (weir_sequence &stream : streams_) weir_sequence_close(&stream);
-        weir_keeping_close(keeping_);
+        weir_policy_run_close(policy_run_);
         weir_engine_close(engine_);
         weir_ids_free(&text_);
     }
@@ -255,7 +256,8 @@ class Bench {
     void begin(int i)
     {
         weir_sequence_clear(&streams_[i]);
-        if (keeping_ != nullptr) streams_[i].keeping = weir_keeping_begin(keeping_, i, 0, 0);
+        if (policy_run_ != nullptr)
+            streams_[i].policy_run = weir_policy_run_begin(policy_run_, i, 0, 0);
     }
 
     void feed(int i, long n, bool one_by_one)
@@ -288,9 +290,10 @@ class Bench {
         weir_ledger_state    state;
         weir_ledger_read(ledger(), &state);
         const size_t *const used = state.used[WEIR_TIER_HOST];
-        const int64_t       live = keeping_ != nullptr
-                                       ? weir_keeping_count_of(b.keeping, &b.table, b.n_computed).live
-                                       : b.n_computed;
+        const int64_t       live =
+            policy_run_ != nullptr
+                      ? weir_policy_run_count_of(b.policy_run, &b.table, b.n_computed).live
+                      : b.n_computed;
         memory_.push_back({ percent, b.n_computed, live, weir_sequence_kv_bytes(&b),
                             resident_bytes(), used[WEIR_ACCOUNT_KV], used[WEIR_ACCOUNT_RECURRENT],
                             state.total[WEIR_TIER_HOST] });
@@ -307,7 +310,7 @@ class Bench {
     int32_t       chunk_ = 0; /* rows of a step of prefill */
     long piece_ = 0, tenth_ = 0, paired_ = 0; /* tokens; paired_: of a tenth, computed in turns */
     weir_engine        *engine_ = nullptr;
-    weir_keeping       *keeping_ = nullptr;
+    weir_policy_run    *policy_run_ = nullptr;
     weir_sequence       streams_[2] = {}; /* A, B */
     weir_ids            text_ = {};
     std::vector<Memory> memory_; /* of B */

@@ -82,8 +82,8 @@ TEST(CudaMatmul, OutputsDoNotChangeEachOther)
 TEST(CudaMatmul, UnusualActivations)
 {
     for (const weir_dtype dtype : { WEIR_Q8_0, WEIR_F16, WEIR_BF16, WEIR_F32 })
-        for (const int64_t company : { 0, 40, 140 }) {
-            const int64_t      n_in = 64, n_out = 32, n_rows = 6 + company;
+        for (const int64_t holders : { 0, 40, 140 }) {
+            const int64_t      n_in = 64, n_out = 32, n_rows = 6 + holders;
             const CudaWeight   w(dtype, n_out, n_in);
             std::vector<float> x((size_t)(n_rows * n_in), 0.0f);
             for (int64_t i = 0; i < n_in; i++)

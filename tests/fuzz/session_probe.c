@@ -51,7 +51,7 @@ static weir_status count(weir_status status, int *n_sections)
 
 /* Rows and turns of the text, a policy's text with its end, all of it within what was read. */
 static void require_sound(const weir_session_header *h, const buffers *b,
-                          const weir_session_cut *cut)
+                          const weir_session_pruned *cut)
 {
     int32_t at = 0;
     for (int i = 0; i < 2; i++) require(b->rows[i] >= 0 && b->rows[i] <= h->n_tokens);
@@ -71,12 +71,12 @@ static void require_sound(const weir_session_header *h, const buffers *b,
 static weir_status read_cut(weir_session_reader *reader, buffers *b, int64_t n_blocks,
                             int *n_sections, weir_error *error)
 {
-    weir_session_cut cut = { 0 };
+    weir_session_pruned cut = { 0 };
     WEIR_TRY(count(weir_session_read_rows(reader, b->rows, &own, error), n_sections));
     WEIR_TRY(count(weir_session_read_policy(reader, &cut, b->policy, error), n_sections));
     require_sound(weir_session_header_of(reader), b, &cut);
     WEIR_TRY(count(weir_session_read_open(reader, b->open, error), n_sections));
-    return count(weir_session_read_cut_pages(reader, b->table, n_blocks, b->rows, &own, error),
+    return count(weir_session_read_pruned_pages(reader, b->table, n_blocks, b->rows, &own, error),
                  n_sections);
 }
 
@@ -96,7 +96,7 @@ static weir_status read_sections(weir_session_reader *reader, buffers *b, int64_
     WEIR_TRY(count(weir_session_read_states(reader, b->states, error), n_sections));
     if (h->identity.n_layers * h->identity.n_kv_heads != own.n_layers * own.n_kv_heads)
         return weir_error_set(error, WEIR_EMISMATCH, "pages of another number of heads");
-    if (h->is_cut) return read_cut(reader, b, n_blocks, n_sections, error);
+    if (h->is_pruned) return read_cut(reader, b, n_blocks, n_sections, error);
     return count(weir_session_read_pages(reader, b->table, n_blocks, &own, error), n_sections);
 }
 
@@ -111,7 +111,7 @@ weir_status session_probe_read(const char *path, size_t size, int *n_sections, w
         require(h->bytes == size && h->n_tokens >= 1 && h->n_states <= WEIR_SESSION_STATES);
         const size_t n_blocks = ((size_t)h->n_tokens + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         require((size_t)h->n_tokens * sizeof(int32_t) <= size &&
-                (h->is_cut || n_blocks * (size_t)h->identity.block_bytes <= size));
+                (h->is_pruned || n_blocks * (size_t)h->identity.block_bytes <= size));
         require(h->form.n_rest >= 0 && (size_t)h->form.n_rest * sizeof(int32_t) <= size &&
                 weir_session_state_bytes(h) * (size_t)h->n_states <= size);
         require(h->policy_bytes <= size && h->open_bytes <= size && h->pages_bytes <= size);

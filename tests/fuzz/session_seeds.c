@@ -45,7 +45,7 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
     int32_t                     tokens[MOST_TOKENS];
     float                       state[STATE_FLOATS];
     void                       *table[2 * BLOCKS];
-    weir_prefix_mark            marks[2];
+    weir_prefix_snapshot        marks[2];
     char                        path[4096];
     size_t                      n_bytes;
     const weir_kv_spec *const   spec = session_probe_spec();
@@ -64,29 +64,29 @@ static weir_status write_seed(const seed *s, const char *folder, weir_error *err
     for (int32_t i = 0; i < MOST_TOKENS; i++) tokens[i] = i * 31 % SESSION_PROBE_VOCAB;
     for (int i = 0; i < STATE_FLOATS; i++) state[i] = (float)i - 3.5f;
     for (int i = 0; i < 2 * BLOCKS; i++) fill(table[i] = pages[i], sizeof pages[i], (size_t)i);
-    for (int i = 0; i < s->n_states; i++) marks[i] = (weir_prefix_mark){ s->places[i], state };
+    for (int i = 0; i < s->n_states; i++) marks[i] = (weir_prefix_snapshot){ s->places[i], state };
     unsigned char state_of_policy[96];
     fill(state_of_policy, sizeof state_of_policy, 3);
-    const weir_session_cut  cut = { .head_rows = s->rows,
-                                    .past = { .policy = { 5, 6 },
-                                              .budget = 40,
-                                              .n_pinned = 2,
-                                              .n_turns = 2,
-                                              .turns = { { 60, 80 }, { 120, 150 } } },
-                                    .policy = "h2o sinks=4,recent=8",
-                                    .state = state_of_policy,
-                                    .state_bytes = sizeof state_of_policy };
-    const weir_session_text text = { .cut = s->rows[0] > 0 ? &cut : NULL,
-                                     .tokens = tokens,
-                                     .n_tokens = s->n_tokens,
-                                     .n_states = s->n_states,
-                                     .salt = s->salt,
-                                     .pages = table,
-                                     .page_stride = BLOCKS,
-                                     .spec = spec,
-                                     .states = marks,
-                                     .is_automatic = s->is_automatic,
-                                     .form = s->form };
+    const weir_session_pruned cut = { .head_rows = s->rows,
+                                      .past = { .policy = { 5, 6 },
+                                                .budget = 40,
+                                                .n_pinned = 2,
+                                                .n_turns = 2,
+                                                .turns = { { 60, 80 }, { 120, 150 } } },
+                                      .policy = "h2o sinks=4,recent=8",
+                                      .state = state_of_policy,
+                                      .state_bytes = sizeof state_of_policy };
+    const weir_session_text   text = { .cut = s->rows[0] > 0 ? &cut : NULL,
+                                       .tokens = tokens,
+                                       .n_tokens = s->n_tokens,
+                                       .n_states = s->n_states,
+                                       .salt = s->salt,
+                                       .pages = table,
+                                       .page_stride = BLOCKS,
+                                       .spec = spec,
+                                       .states = marks,
+                                       .is_automatic = s->is_automatic,
+                                       .form = s->form };
     (void)snprintf(path, sizeof path, "%s/%s.session", folder, s->name);
     return weir_session_write(path, &identity, &text, &n_bytes, error);
 }

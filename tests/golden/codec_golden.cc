@@ -243,7 +243,7 @@ void run_case(Codec *codec, const std::string &name, const Names &tensors)
     if (name == "att") return run_plain_attention(codec, tensors);
     if (name == "residual") return run_residual(codec, tensors);
     if (name == "sine_block") return run_sine_block(codec);
-    if (name == "lloyd_max") return run_books(codec);
+    if (name == "lloyd_max") return run_metadata(codec);
     if (first == "qjl")
         return codec->skip(name, "the engine keeps no sketch of what a book leaves (QJL)");
     if (first == "turbo" && parts.size() == 2) return run_turbo_rotation(codec, name, tensors);

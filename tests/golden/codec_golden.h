@@ -157,6 +157,6 @@ void run_turbo(Codec *codec, const std::string &what, weir_kv_format format, con
 void run_turbo_rotation(Codec *codec, const std::string &what, const Names &tensors);
 void run_turbo_effect(Codec *codec, const std::string &name, weir_kv_format format,
                       const Names &tensors);
-void run_books(Codec *codec);
+void run_metadata(Codec *codec);
 
 } // namespace golden

@@ -154,7 +154,7 @@ void run_turbo_effect(Codec *codec, const std::string &name, weir_kv_format form
 }
 
 /* { mse: { bits: error of the book on a standard normal } }, given with 6 decimals. */
-void run_books(Codec *codec)
+void run_metadata(Codec *codec)
 {
     const json_t *const errors = json_object_get(codec->fields("lloyd_max"), "mse");
     const char         *bits;

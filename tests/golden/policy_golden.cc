@@ -220,7 +220,7 @@ void check_rerotated(Policies *p, Check *check, const Text &text)
                 distances.push_back(static_cast<int64_t>(distances.size()) - j);
                 rows.insert(rows.end(), p->data.key(layer, g, j), p->data.key(layer, g, j) + dim);
             }
-            weir_rows_turn(rows.data(), n, distances.data(), &shape);
+            weir_rows_rotate(rows.data(), n, distances.data(), &shape);
             all.insert(all.end(), rows.begin(), rows.end());
         }
     p->compare(check, "knorm.rerotated", { p->data.layers, p->data.kv_heads, n, dim }, all);
@@ -358,7 +358,7 @@ Floats attend_in_cache(const Policies &p, const Text &text, int64_t layer, int64
         rows.insert(rows.end(), p.data.key(layer, kv_head, held[at(i)]),
                     p.data.key(layer, kv_head, held[at(i)]) + dim);
     }
-    weir_rows_turn(rows.data(), n, distances.data(), &shape);
+    weir_rows_rotate(rows.data(), n, distances.data(), &shape);
     for (int64_t i = 0; i < n; i++)
         std::copy_n(rows.begin() + i * dim, dim,
                     turned.k.begin() +

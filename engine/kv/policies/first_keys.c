@@ -2,13 +2,14 @@
  * are held have the positions 0 .. n - 1, and the query the next one, however long the text is.
  *
  *   key of row j of those that always stay = key at position j, turned by e positions        e:
- * rows of the head that are gone Attention depends on distances alone, and all distances are then
- * those of the published form, where the window's keys and the query are moved back instead. That
- * would turn every row at every eviction; here a handful is, from the keys as they were: no drift,
- * whatever format they are coded in. State: those keys, as the pages gave them before the first row
- * went, so that a text computed again or continued from kept pages has the same. Heads count their
- * own rows. For methods that leave gaps in several places (H2O as published) all rows behind a gap
- * would have to be turned: not built. */
+ *   rows of the head that are gone
+ * Attention depends on distances alone, and all distances are then those of the published form,
+ * where the window's keys and the query are moved back instead. That would turn every row at every
+ * eviction; here a handful is, from the keys as they were: no drift, whatever format they are coded
+ * in. State: those keys, as the pages gave them before the first row went, so that a text computed
+ * again or continued from kept pages has the same. Heads count their own rows. For methods that
+ * leave gaps in several places (H2O as published) all rows behind a gap would have to be turned:
+ * not built. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -66,7 +67,7 @@ void weir_policy_turn_keys(const weir_policy *policy, const weir_policy_state *s
     memcpy(tile->keys, keys + tile->first * dim, (size_t)(tile->n * dim) * sizeof(float));
     for (int64_t i = 0; i < TURNED; i++) distances[i] = distance;
     for (int64_t first = 0; first < tile->n; first += TURNED)
-        weir_rows_turn(tile->keys + first * dim,
-                       tile->n - first < TURNED ? tile->n - first : TURNED, distances,
-                       &policy->shape);
+        weir_rows_rotate(tile->keys + first * dim,
+                         tile->n - first < TURNED ? tile->n - first : TURNED, distances,
+                         &policy->shape);
 }

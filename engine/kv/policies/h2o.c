@@ -2,12 +2,13 @@
  * 2023, H2O; seed 002 for one set per layer).
  *
  *   score_j += sum of P_qj over the step's queries and the heads that share the set         after
- * every forward pass S sinks and R recent rows stay, and the budget - S - R of the middle with the
- * greatest score. The published code has one set per KV head (scope=kv_head) and no sinks; one set
- * per layer sums over all heads. State: one f32 per row and set, gathered with the rows. Cost: the
- * sums. Raw sums favour old rows, which more queries have seen. normalise divides by that number,
- * then by the heads: with S = R = 0 at the end of a prompt this is ObservedAttention, the policy
- * `observed`. Peak: S + B + R + every - 1 rows after a step, one more within it. */
+ *   every forward pass
+ * S sinks and R recent rows stay, and the budget - S - R of the middle with the greatest score. The
+ * published code has one set per KV head (scope=kv_head) and no sinks; one set per layer sums over
+ * all heads. State: one f32 per row and set, gathered with the rows. Cost: the sums. Raw sums
+ * favour old rows, which more queries have seen. normalise divides by that number, then by the
+ * heads: with S = R = 0 at the end of a prompt this is ObservedAttention, the policy `observed`.
+ * Peak: S + B + R + every - 1 rows after a step, one more within it. */
 #include "engine/kv/policies/policy_ops.h"
 
 enum { SUM, FIRST_POSITION };

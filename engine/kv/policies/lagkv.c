@@ -3,9 +3,10 @@
  * reference, for keys and for values alike,
  *
  *   x' = (x - min_ref) / (max_ref - min_ref) per channel        u_j = softmax over the partition of
- * the sample deviation of x'_j score_j = rank of (u^K_j + u^V_j) / 2 in the partition / lag; sinks,
- * the last partition and what is behind it: 1 A channel that is constant in the reference says
- * nothing: x' = 0. State: none. Cost: each partition is read twice. */
+ *   the sample deviation of x'_j score_j = rank of (u^K_j + u^V_j) / 2 in the partition / lag;
+ *   sinks, the last partition and what is behind it: 1
+ * A channel that is constant in the reference says nothing: x' = 0. State: none. Cost: each
+ * partition is read twice. */
 #include <math.h>
 
 #include "engine/kv/policies/policy_ops.h"

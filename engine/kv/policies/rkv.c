@@ -1,10 +1,11 @@
 /* engine/kv/policies/rkv.c - important rows that are no near-duplicates (Cai et al. 2025, R-KV):
  *
  *   imp_j = SnapKV's decode score                       C = cosines of all keys, zero diagonal; in
- * each row i the entry of the last column above tau is set to 0 (column 0 if there is none): the
- * newest of a kind is not to blame red_j = softmax_j(mean_i C_ij), over all rows       score_j =
- * lambda * imp_j - (1 - lambda) * red_j The last w rows stay. Keys are the rotated ones of the
- * cache. State: the last w queries.
+ *   each row i the entry of the last column above tau is set to 0 (column 0 if there is none): the
+ *   newest of a kind is not to blame
+ *   red_j = softmax_j(mean_i C_ij), over all rows       score_j = lambda * imp_j - (1 - lambda) *
+ *   red_j
+ * The last w rows stay. Keys are the rotated ones of the cache. State: the last w queries.
  *
  * The sum of a column is one product of its direction with the sum of all. Only the last column
  * above tau takes pairs: C is symmetric, so that one product of i < j tells row i of a column
@@ -59,9 +60,9 @@ typedef struct kinship {
     double            *sums; /* [n] of the columns of C */
     duplicate *behind, *before; /* [n] of each row: its last column above tau among those behind it,
                                    and before it */
-    float  *directions; /* [BLOCK, key_dim] */
-    float  *products; /* [BLOCK, PIECE] */
-    double *all; /* [key_dim] the sum of all directions */
+    float     *directions; /* [BLOCK, key_dim] */
+    float     *products; /* [BLOCK, PIECE] */
+    double    *all; /* [key_dim] the sum of all directions */
 } kinship;
 
 static kinship take_kinship(policy_call *call, const policy_head *at)

@@ -2,12 +2,14 @@
  * al. 2024, SnapKV). Three published reductions:
  *
  *                    softmax                           over the w queries   pooling   over the
- * group kvpress  (4.2)   each query head, all rows, causal   mean                 mean      mean
+ *                    group
+ *   kvpress  (4.2)   each query head, all rows, causal   mean                 mean      mean
  *   original (4.1)   the same                            sum                  mean      none: heads
- * have keys of their own; here the sum decode   (4.3)   greatest logit of the group,        mean
- * max       before the softmax without the last w rows The last w rows stay. State: the last w
- * rotated queries of each layer, so a prompt in chunks gives what it gives at once. Cost: two
- * passes of w dot products per row and query head. */
+ *                    have keys of their own; here the sum
+ *   decode   (4.3)   greatest logit of the group,        mean                 max       before the
+ *            softmax without the last w rows
+ * The last w rows stay. State: the last w rotated queries of each layer, so a prompt in chunks
+ * gives what it gives at once. Cost: two passes of w dot products per row and query head. */
 #include <math.h>
 
 #include "engine/kv/policies/policy_ops.h"

@@ -3,10 +3,12 @@
  *
  *   header   weir_policy_state
  *   lengths  int64 [layers, sets]: rows that the values are of         sets: 1 per layer, or one
- * per KV head values   f32 [layers, sets, row_values, max_rows] ring     f32 [layers, ring, query
- * heads, key_dim], the query at position p in entry p % ring sums     f64 [layers, sums] keys f32
- * [layers, KV heads, first_keys, key_dim] as they were before they were turned Forking is memcpy.
- * Rows that are new have values 0; rows that go take theirs with them. */
+ *            per KV head
+ *   values   f32 [layers, sets, row_values, max_rows]
+ *   ring     f32 [layers, ring, query heads, key_dim], the query at position p in entry p % ring
+ *   sums     f64 [layers, sums]
+ *   keys     f32 [layers, KV heads, first_keys, key_dim] as they were before they were turned
+ * Forking is memcpy. Rows that are new have values 0; rows that go take theirs with them. */
 #include <string.h>
 
 #include "engine/base/checked.h"

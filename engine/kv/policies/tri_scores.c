@@ -2,15 +2,17 @@
  * distances ahead would give it if each were as the mean of its head's queries.
  *
  *   S_trig(delta) = sum_f |q_f| |k_f| cos(w_f (t - p + delta) + arg(q_f conj k_f)),  k_f before
- * rotation, p its position = sum_f Re(q_f e^{i w_f (t + delta)} conj(K_f)),                   K_f =
- * k_f e^{i w_f p}, as it is cached so the mean over the distances is one dot product with W_f = q_f
- * e^{i w_f t} G_f, G_f = mean of e^{i w_f delta}: no position, no angle per key. W is made in
- * double, as w_f (t + delta) reaches 1e5 and more. The greatest over the distances takes 17
- * products. S_norm = sum_f (a_f - |q_f|) |K_f|                                              the
- * lengths of a key are shared by the group RoPE's magnitude m is on queries and keys; cached keys
- * have it, so each part is multiplied by it once more. Dims that are not rotated add their mean's
- * dot product. Cost: a dot product of d and one of d / 2 for each key and query head, and d / 2
- * square roots per key. */
+ *   rotation, p its position
+ *                 = sum_f Re(q_f e^{i w_f (t + delta)} conj(K_f)),                   K_f = k_f e^{i
+ *                 w_f p}, as it is cached
+ * so the mean over the distances is one dot product with W_f = q_f e^{i w_f t} G_f, G_f = mean of
+ * e^{i w_f delta}: no position, no angle per key. W is made in double, as w_f (t + delta) reaches
+ * 1e5 and more. The greatest over the distances takes 17 products.
+ *   S_norm = sum_f (a_f - |q_f|) |K_f|                                              the lengths of
+ *   a key are shared by the group
+ * RoPE's magnitude m is on queries and keys; cached keys have it, so each part is multiplied by it
+ * once more. Dims that are not rotated add their mean's dot product. Cost: a dot product of d and
+ * one of d / 2 for each key and query head, and d / 2 square roots per key. */
 #include "engine/kv/policies/tri_scores.h"
 
 #include <math.h>

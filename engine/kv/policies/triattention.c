@@ -3,12 +3,14 @@
  * tri_scores.c.
  *
  * Candidates are what is not pinned, sink or recent. z: scores of one query head over them, less
- * their mean, by their deviation. Votes: per_head        u_j = mean over layers of the greatest z
- * of the group: one set per KV head, the same in all layers per_layer_head  u_j = the greatest z of
- * the group (or group=mean): sets of their own union           u_j = the greatest z of all heads of
- * all layers: one set for all Heads without statistics do not vote. The runs of the paper pin the
- * prompt (pin_prompt=true) and have no sinks; one server keeps 128 recent rows. State: none. t is
- * the position of the text, never a count of rows. */
+ * their mean, by their deviation. Votes:
+ *   per_head        u_j = mean over layers of the greatest z of the group: one set per KV head, the
+ *                   same in all layers
+ *   per_layer_head  u_j = the greatest z of the group (or group=mean): sets of their own
+ *   union           u_j = the greatest z of all heads of all layers: one set for all
+ * Heads without statistics do not vote. The runs of the paper pin the prompt (pin_prompt=true) and
+ * have no sinks; one server keeps 128 recent rows. State: none. t is the position of the text,
+ * never a count of rows. */
 #include <inttypes.h>
 #include <math.h>
 

@@ -5,8 +5,9 @@
  * prototypes (kernels/abi/coda.h); nothing else is kept.
  *
  *   a step     of an answer: its row is written, which may push the oldest out of the ring to the
- * banks, then it attends to all that is there a block    of a prompt's rows: they attend to all
- * that is there and, causally, to each other; then they are written together
+ *              banks, then it attends to all that is there
+ *   a block    of a prompt's rows: they attend to all that is there and, causally, to each other;
+ *              then they are written together
  *
  * Blocks end at multiples of block_rows of the text, so a prompt has the same bits however it is
  * cut there. Rows of a block stand behind the state's in pages of the step: only the state's last

@@ -3,9 +3,9 @@
  *
  *   n    length of the row's value over all KV heads
  *   m    mean of n over the rows before it: of all of them as long as they are fewer than `memory`,
- * then m += (n - m) / memory row by row gate n / (n + m): 1/2 for a row as long as the others, and
- * where m is 0, as before the first one: then m is n Gates follow from the text alone, whatever it
- * is cut into and whoever shares its steps. */
+ *        then m += (n - m) / memory row by row gate n / (n + m): 1/2 for a row as long as the
+ *        others, and where m is 0, as before the first one: then m is n
+ * Gates follow from the text alone, whatever it is cut into and whoever shares its steps. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>

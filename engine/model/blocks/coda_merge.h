@@ -11,17 +11,20 @@ extern "C" {
 #endif
 
 /* `out` becomes a state that goes on where `later` ends and has what both banks hold, as far as
- * there is room. All three are sound states of `layer`; `out` is none of the others. ring that of
- * `later`; the last rows of `earlier` are lost where its banks do not have them exact bank      of
- * both banks' rows those that are least alike in their values: beginning with the row found last,
- * the one whose greatest cosine with those taken is the least, until the slots are full or nothing
- * is left that is not there already (cosine >= layer->hit). Of equals, `later` goes first, then the
- * lower slot prototypes      those of `earlier` take free slots; without any they are blended into
- * the nearest by the slow half of its key, with a rate of earlier / (earlier + later) tokens, keys
- * in the low band alone Keys keep the rotation to their own positions, and positions of two texts
- * overlap: the model sees rows of `earlier` as if they stood at those places in `later`. Nothing in
- * the method says that this is harmless; measure it. scratch: weir_coda_merge_scratch bytes,
- * aligned for float. */
+ * there is room. All three are sound states of `layer`; `out` is none of the others.
+ *   ring            that of `later`; the last rows of `earlier` are lost where its banks do not
+ *                   have them
+ *   exact bank      of both banks' rows those that are least alike in their values: beginning with
+ *                   the row found last, the one whose greatest cosine with those taken is the
+ *                   least, until the slots are full or nothing is left that is not there already
+ *                   (cosine >= layer->hit). Of equals, `later` goes first, then the lower slot
+ *   prototypes      those of `earlier` take free slots; without any they are blended into the
+ *                   nearest by the slow half of its key, with a rate of earlier / (earlier + later)
+ *                   tokens, keys in the low band alone
+ * Keys keep the rotation to their own positions, and positions of two texts overlap: the model sees
+ * rows of `earlier` as if they stood at those places in `later`. Nothing in the method says that
+ * this is harmless; measure it.
+ * scratch: weir_coda_merge_scratch bytes, aligned for float. */
 size_t weir_coda_merge_scratch(const weir_coda_layer *layer);
 void   weir_coda_merge(const weir_coda_layer *layer, const void *earlier, const void *later,
                        void *out, void *scratch);

@@ -6,9 +6,9 @@
  *
  *   weir_coda_head, used_at, rows, gates      as in memory, each padded to 8 bytes
  *   [KV head][K, V][segment]                  f16 least [head_dim] | f16 step [head_dim] | codes
- * [slots of the segment][head_dim], 8 bits or two in a byte, the lower dimension in the low half;
- * value = least + code * step All little-endian. A channel whose values are equal comes back as it
- * was rounded to f16. */
+ *   [slots of the segment][head_dim], 8 bits or two in a byte, the lower dimension in the low half;
+ *   value = least + code * step
+ * All little-endian. A channel whose values are equal comes back as it was rounded to f16. */
 #pragma once
 #include <stddef.h>
 

@@ -5,10 +5,9 @@
  * (taps - 1) conv inputs and one [k_dim, v_dim] matrix per V head. It has no KV rows, no positions
  * and nothing to evict; a rewind needs a snapshot.
  *
- *   qkv = W_qkv x      z = W_z x      a = W_a x      b = W_b x
- *   q, k, v = split(silu(conv(qkv)))
- *   S <- exp(g) S + beta k (v - S^T k)^T      o = S^T q          g = a_neg * softplus(a + dt), beta
- * = sigmoid(b) out = W_out (rmsnorm(o) * weight * silu(z)) */
+ *   qkv = W_qkv x      z = W_z x      a = W_a x      b = W_b x q, k, v = split(silu(conv(qkv)))
+ *   S <- exp(g) S + beta k (v - S^T k)^T      o = S^T q          g = a_neg * softplus(a + dt),
+ *   beta = sigmoid(b) out = W_out (rmsnorm(o) * weight * silu(z)) */
 #include "engine/model/block.h"
 
 typedef struct weights {

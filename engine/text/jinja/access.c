@@ -144,7 +144,7 @@ weir_status weir_jinja_item(weir_jinja_state *state, weir_jinja_value *out, weir
 
 /* Slices
  * ---------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 /* Python's rule for the bounds of a slice over `count` items: start, how many, step. */
 static weir_status resolve_slice(weir_jinja_state *state, const weir_jinja_value bounds[3],
@@ -225,7 +225,7 @@ weir_status weir_jinja_slice(weir_jinja_state *state, weir_jinja_value *out, wei
 
 /* Going through
  * -------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 bool weir_jinja_iterable(weir_jinja_value v)
 {

@@ -24,7 +24,7 @@ static weir_status binary(weir_jinja_parser *p, weir_jinja_node **out, weir_jinj
 
 /* Literals and brackets
  * ------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static bool ends_list(const weir_jinja_parser *p)
 {
@@ -309,7 +309,7 @@ static weir_status parse_filters_and_tests(weir_jinja_parser *p, weir_jinja_node
 
 /* Operators
  * ----------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status parse_unary(weir_jinja_parser *p, weir_jinja_node **out, bool filters)
 {

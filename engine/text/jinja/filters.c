@@ -42,7 +42,7 @@ static weir_status want_int(S *s, V v, int64_t low, int64_t high, int64_t *out)
 
 /* JSON
  * -------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 /* indent: a number of spaces or the text of one level, as a C string in the arena. */
 static weir_status indent_text(S *s, const char **out, V v)
@@ -128,7 +128,7 @@ static weir_status filter_from_json(S *s, V *out, V v, A *a)
 
 /* Text
  * -------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status filter_string(S *s, V *out, V v, A *a)
 {
@@ -284,7 +284,7 @@ static weir_status filter_format(S *s, V *out, V v, A *a)
 
 /* Numbers and the rest
  * ------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status filter_default(S *s, V *out, V v, A *a)
 {

@@ -108,7 +108,7 @@ static weir_status repeat(weir_jinja_state *state, weir_jinja_value *out, weir_j
 
 /* Numbers
  * ------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status power(weir_jinja_state *state, weir_jinja_value *out, int64_t base,
                          int64_t exponent)
@@ -209,7 +209,7 @@ weir_status weir_jinja_unary(weir_jinja_state *state, weir_jinja_value *out, int
 
 /* Comparison
  * ---------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 /* A bound on what comparing two values costs: strings by bytes, lists by items. */
 static size_t cost(weir_jinja_value v)

@@ -77,7 +77,7 @@ weir_status weir_jinja_node_add(weir_jinja_parser *p, weir_jinja_nodes *nodes,
 
 /* Blocks
  * ------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status parse_statement(weir_jinja_parser *p, weir_jinja_nodes *out);
 

@@ -62,7 +62,7 @@ static weir_status print_number(weir_jinja_builder *out, weir_jinja_value v,
 
 /* repr
  * -------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static const char *simple_escape(uint32_t code, bool json)
 {
@@ -189,7 +189,7 @@ weir_status weir_jinja_to_string(weir_jinja_state *state, weir_jinja_value *out,
 
 /* JSON
  * -------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 typedef struct json_writer {
     weir_jinja_state            *state;

@@ -28,7 +28,7 @@ weir_status weir_jinja_scope_set(weir_jinja_state *state, weir_jinja_scope *scop
 
 /* Assignment
  * ---------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target,
                           weir_jinja_value v);
@@ -71,7 +71,7 @@ static weir_status assign(weir_jinja_state *state, const weir_jinja_node *target
 
 /* Loops
  * --------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 weir_status weir_jinja_loop_fill(weir_jinja_state *state, weir_jinja_loop *loop, size_t count)
 {
@@ -149,7 +149,7 @@ static weir_status run_for(weir_jinja_state *state, const weir_jinja_node *node)
 
 /* Text that is captured
  * ------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 /* Runs a body in a scope of its own and gives back what it printed, through `filters` if there are
  * any. */
@@ -188,7 +188,7 @@ static weir_status run_filter_block(weir_jinja_state *state, const weir_jinja_no
 
 /* Macros
  * -------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status make_macro(weir_jinja_state *state, weir_jinja_value *out,
                               const weir_jinja_node *node)
@@ -308,7 +308,7 @@ weir_status weir_jinja_call_macro(weir_jinja_state *state, weir_jinja_value *out
 
 /* Statements
  * ---------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status run_if(weir_jinja_state *state, const weir_jinja_node *node, jump *to)
 {

@@ -57,7 +57,7 @@ static weir_status fold(S *s, V *out, V v, bool ignore_case)
 
 /* Sorting
  * -----------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 typedef struct keyed {
     V key, item;
@@ -198,7 +198,7 @@ static weir_status filter_sum(S *s, V *out, V v, A *a)
 
 /* Whole sequences
  * ---------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static weir_status filter_length(S *s, V *out, V v, A *a)
 {
@@ -318,7 +318,7 @@ static weir_status filter_slice(S *s, V *out, V v, A *a) { return rows(s, out, v
 
 /* Choosing and mapping
  * -----------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 static A rest_of(A *a, size_t from)
 {

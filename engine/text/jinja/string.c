@@ -109,7 +109,7 @@ weir_jinja_origin weir_jinja_string_origin(const weir_jinja_string *string, size
 
 /* Code points
  * ------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 uint32_t weir_jinja_decode(const char *bytes, size_t n, size_t *size)
 {
@@ -158,7 +158,7 @@ bool weir_jinja_is_space(uint32_t code)
 
 /* Building
  * ---------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 weir_jinja_builder weir_jinja_builder_new(weir_jinja_arena *arena)
 {

@@ -175,7 +175,7 @@ bool weir_jinja_hashable(weir_jinja_value v)
 
 /* Lists
  * ------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 weir_status weir_jinja_list_new(weir_jinja_arena *arena, weir_jinja_list **out, size_t capacity)
 {
@@ -210,7 +210,7 @@ weir_status weir_jinja_pair(weir_jinja_arena *arena, weir_jinja_value *out, weir
 
 /* Dictionaries
  * -----------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 /* Drawn once in a process, so that nobody can send keys that collide. The order of a dictionary
  * does not depend on it. */
@@ -329,7 +329,7 @@ void weir_jinja_dict_remove(weir_jinja_dict *dict, weir_jinja_entry *entry)
 
 /* JSON
  * -------------------------------------------------------------------------------------------------------------------------
- */
+ * / */
 
 typedef struct json_reader {
     weir_jinja_arena *arena;

@@ -47,8 +47,8 @@ typedef struct weir_jinja_string {
     size_t                 count; /* code points; SIZE_MAX until somebody asks */
     const weir_jinja_span *spans; /* NULL: all bytes are of `origin`; else ascending, the last one
                                      ends at or behind base + size */
-    size_t            n_spans, base; /* byte i of the string is byte base + i of the spans */
-    weir_jinja_origin origin;
+    size_t                 n_spans, base; /* byte i of the string is byte base + i of the spans */
+    weir_jinja_origin      origin;
     bool markup; /* went through `safe` or `escape`: joining by + escapes the other side, as
                     markupsafe does */
 } weir_jinja_string;

@@ -3,12 +3,13 @@
  *
  * Fibers run until they wait; who runs next is scrambled anew in every round, some warps sleep
  * until the others can go no further, and the order of blocks is scrambled too. Shared memory
- * begins as NaN in every block. These end the program with a message: barriers that threads reach
- * at different lines, or after some have left the kernel warp operations of lanes that are not in
- * their mask, have left, or are at another operation; reads from lanes outside the mask rows of
- * ldmatrix and targets of copies that are not in shared memory, or not 16-byte aligned; copies that
- * nobody waited for writes past dynamic shared memory; launches that no device takes A missing
- * barrier shows as a NaN or as a stale value, in some of the orders. */
+ * begins as NaN in every block. These end the program with a message:
+ *     barriers that threads reach at different lines, or after some have left the kernel warp
+ *     operations of lanes that are not in their mask, have left, or are at another operation; reads
+ *     from lanes outside the mask rows of ldmatrix and targets of copies that are not in shared
+ *     memory, or not 16-byte aligned; copies that nobody waited for writes past dynamic shared
+ *     memory; launches that no device takes
+ * A missing barrier shows as a NaN or as a stale value, in some of the orders. */
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -8,7 +8,7 @@
 
 #include "engine/eval/constructed.h"
 #include "engine/kv/evict.h"
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/kv/residency.h"
 #include "tests/unit/model/support.h"
 
@@ -109,8 +109,8 @@ class ConstructedPolicy : public ::testing::Test {
         const size_t     host = weir_plan_total(&plan) - plan.kv + plan.kv_open +
                             static_cast<size_t>(n_in_memory * block);
         open(more, std::to_string(host) + "B");
-        const weir_company company = { nullptr, running, this };
-        weir_runner_share(engine_.runner(), &company);
+        const weir_kv_holders holders = { nullptr, running, this };
+        weir_runner_share(engine_.runner(), &holders);
         n_kept_in_memory_ = n_in_memory * n_layers * n_kv_heads;
     }
     /* The texts of a check, of which the engine moves blocks. */
@@ -175,13 +175,15 @@ class ConstructedPolicy : public ::testing::Test {
         running_ = { full->get(), cut.get() };
         if (is_asked_before) prompt.push_back(text.pairs[1].key);
         (void)follow(full->get(), prompt);
-        weir_keeping *keeping = nullptr;
-        EXPECT_EQ(weir_engine_keep(engine_.get(), &keeping, nullptr, 1, 1024,
-                                   static_cast<int32_t>(prompt.size()), 64, engine_.error()),
+        weir_policy_run *policy_run = nullptr;
+        EXPECT_EQ(weir_engine_policy_run_open(engine_.get(), &policy_run, nullptr, 1, 1024,
+                                              static_cast<int32_t>(prompt.size()), 64,
+                                              engine_.error()),
                   WEIR_OK)
             << what << ": " << engine_.text();
-        if (keeping == nullptr) return 0;
-        cut.get()->keeping = weir_keeping_begin(keeping, 0, static_cast<int32_t>(prompt.size()), 0);
+        if (policy_run == nullptr) return 0;
+        cut.get()->policy_run =
+            weir_policy_run_begin(policy_run, 0, static_cast<int32_t>(prompt.size()), 0);
         (void)follow(cut.get(), prompt);
         const weir_kv_residency moved = weir_kv_residency_of(weir_engine_store(engine_.get()));
         std::vector<int>        kept(text.pairs.size(), 0);
@@ -194,7 +196,7 @@ class ConstructedPolicy : public ::testing::Test {
                                        [&](const Row &row) { return cosine(row, wanted) > 0.9; });
             }
         }
-        EXPECT_TRUE(cut.get()->table.is_cut) << what;
+        EXPECT_TRUE(cut.get()->table.is_pruned) << what;
         if (n_kept_in_memory_ > 0) {
             EXPECT_GT(moved.pages_cold, 0) << what;
             EXPECT_GT(moved.bytes_read, 0) << what << ": attention did not read from the disk";
@@ -219,7 +221,7 @@ class ConstructedPolicy : public ::testing::Test {
             EXPECT_EQ(kept[1], n_kv_heads)
                 << what << ": all attention of the last token was on this row";
         weir_sequence_clear(cut.get());
-        weir_keeping_close(keeping);
+        weir_policy_run_close(policy_run);
         return n_kept;
     }
     Folder                       folder_;

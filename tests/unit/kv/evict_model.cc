@@ -142,7 +142,7 @@ void Evict::TearDown()
     weir_stream_close(stream_);
     if (store_ != nullptr)
         EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages) << "pages are lost";
-    if (store_ != nullptr) EXPECT_FALSE(weir_kv_store_has_cut(store_));
+    if (store_ != nullptr) EXPECT_FALSE(weir_kv_store_has_pruned(store_));
     weir_kv_store_close(store_);
     EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), 0u);
     weir_ledger_close(ledger_);
@@ -331,9 +331,9 @@ void Evict::evict(Text *t, const std::vector<int32_t> &layers, const Lists &list
     for (const int32_t layer : layers)
         for (int64_t h = layer * kv_heads; h < (layer + 1) * kv_heads; h++)
             n += (int64_t)t->heads[(size_t)h].size() - (int64_t)lists[(size_t)h].size();
-    const bool was_cut = t->table.is_cut;
+    const bool was_pruned = t->table.is_pruned;
     ASSERT_EQ(weir_kv_evict(evictor_, &t->table, &keep.keep, &error_), WEIR_OK) << error_.text;
-    EXPECT_EQ(t->table.is_cut, was_cut || n > 0);
+    EXPECT_EQ(t->table.is_pruned, was_pruned || n > 0);
     EXPECT_EQ(weir_ledger_total(ledger_, WEIR_TIER_HOST), before) << "something was allocated";
     keep_rows(t, layers, lists);
 }
@@ -426,10 +426,10 @@ void Evict::expect_sound(const std::vector<const Text *> &texts)
                 ASSERT_EQ(page != nullptr, has) << "head " << h << " page " << p;
                 if (!has) continue;
                 held.insert(page);
-                room += p < spec_.sinks.n_pages ? weir_kv_sink_page_room(&spec_)
-                                                : weir_kv_page_room(&spec_, h / kv_heads);
+                room += p < spec_.sinks.n_pages ? weir_kv_sink_page_stride(&spec_)
+                                                : weir_kv_page_stride(&spec_, h / kv_heads);
             }
-        ASSERT_EQ(weir_kv_table_room(&t->table, store_), room);
+        ASSERT_EQ(weir_kv_table_held_bytes(&t->table, store_), room);
     }
     ASSERT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages - (int64_t)held.size());
 }
@@ -451,7 +451,7 @@ std::string Evict::picture(const Text &t)
     if (t.table.open_memory != nullptr) add(t.table.open_memory, weir_kv_open_rows_bytes(&spec_));
     add(&t.table.n_pages, sizeof t.table.n_pages);
     add(&t.table.n_rows, sizeof t.table.n_rows);
-    add(&t.table.is_cut, sizeof t.table.is_cut);
+    add(&t.table.is_pruned, sizeof t.table.is_pruned);
     return out;
 }
 

@@ -135,7 +135,7 @@ TEST_P(EveryFormat, LeavesForksAlone)
             if (!a.heads[(size_t)h].empty())
                 ASSERT_EQ(a.table.pages[h * a.table.capacity], b.table.pages[h * b.table.capacity]);
         fork(&c, a); /* of a cut one */
-        EXPECT_TRUE(c.table.is_cut || !a.table.is_cut);
+        EXPECT_TRUE(c.table.is_pruned || !a.table.is_pruned);
         expect_sound({ &a, &b, &c });
         ASSERT_TRUE(append(&c, 20));
         ASSERT_TRUE(append(&a, 40));
@@ -284,7 +284,7 @@ TEST_F(EvictOnce, HeadsAreRagged)
     EXPECT_EQ(t.table.n_pages, 2);
     expect_sound({ &t });
     weir_kv_truncate(&t.table, store_, 0);
-    EXPECT_FALSE(t.table.is_cut);
+    EXPECT_FALSE(t.table.is_pruned);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 80);
     t.heads.assign(4, {});
     ASSERT_TRUE(append(&t, 70));
@@ -373,11 +373,11 @@ TEST_F(EvictOnce, SequencesCountTheirPages)
     ASSERT_EQ(weir_kv_evict(evictor_, &a.table, &keep.keep, &error_), WEIR_OK) << error_.text;
     EXPECT_EQ(weir_sequence_kv_bytes(&a), (2 + 1 + 1 + 4) * page);
     weir_sequence_fork(&b, &a);
-    EXPECT_TRUE(b.table.is_cut);
+    EXPECT_TRUE(b.table.is_pruned);
     EXPECT_EQ(b.n_computed, 200);
     EXPECT_EQ(weir_sequence_kv_bytes(&b), 8 * page);
     weir_sequence_reset(&a);
-    EXPECT_FALSE(a.table.is_cut);
+    EXPECT_FALSE(a.table.is_pruned);
     EXPECT_EQ(weir_kv_rows_at(&a.table, 3), 0);
     EXPECT_EQ(weir_kv_rows_at(&b.table, 3), 200);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 80 - 8);
@@ -396,12 +396,12 @@ TEST(EvictSizes, OnlyWhereRowsAreEvicted)
     spec.n_pages = 60;
     spec.max_rows = 640;
     spec.n_disk_pages = 30;
-    const size_t table = weir_kv_table_bytes(&spec, 640), disk = weir_kv_cold_book_bytes(&spec),
-                 pool = weir_kv_pool_bytes(&spec);
+    const size_t table = weir_kv_table_bytes(&spec, 640),
+                 disk = weir_kv_lower_tier_metadata_bytes(&spec), pool = weir_kv_pool_bytes(&spec);
     EXPECT_EQ(weir_kv_evictor_bytes(&spec), 0u);
     spec.evicts = true;
     EXPECT_EQ(weir_kv_table_bytes(&spec, 640), table + 6 * sizeof(int32_t));
-    EXPECT_EQ(weir_kv_cold_book_bytes(&spec), disk + 60 * sizeof(int32_t));
+    EXPECT_EQ(weir_kv_lower_tier_metadata_bytes(&spec), disk + 60 * sizeof(int32_t));
     EXPECT_EQ(weir_kv_pool_bytes(&spec), pool);
     EXPECT_GT(weir_kv_evictor_bytes(&spec), 0u);
 }

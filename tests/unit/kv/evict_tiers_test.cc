@@ -7,9 +7,9 @@
 
 #include <algorithm>
 
-#include "engine/kv/cut_texts.h"
-#include "engine/kv/spill.h"
-#include "engine/kv/staging.h"
+#include "engine/kv/lower_tier.h"
+#include "engine/kv/prefetch.h"
+#include "engine/kv/pruned_cache.h"
 #include "tests/unit/kv/evict_model.h"
 
 namespace evict {
@@ -47,8 +47,8 @@ class Tiers : public Evict, public ::testing::WithParamInterface<Formats> {
         options.n_disk_blocks = disk;
         open(options);
         reads_until_failure = -1;
-        const weir_spill_io io = { pwritev, faulty_read };
-        weir_spill_set_io(weir_kv_store_spill(store_), &io);
+        const weir_lower_tier_io io = { pwritev, faulty_read };
+        weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
     }
     void *const *block(const Text &t, int64_t p) const { return (void *const *)t.table.pages + p; }
     bool         is_cold(const Text &t, int64_t p) const
@@ -131,8 +131,7 @@ TEST_P(Tiers, RowsMoveToWhereBlocksOnDiskWere)
         demote(t, 1, 8);
         for (const int64_t p : { 0, 8, 9 })
             if (is_cold(t, p))
-                ASSERT_EQ(weir_kv_bring_back(store_, block(t, p), t.table.capacity, &error_),
-                          WEIR_OK)
+                ASSERT_EQ(weir_kv_promote(store_, block(t, p), t.table.capacity, &error_), WEIR_OK)
                     << error_.text;
         Lists lists((size_t)heads());
         for (auto &list : lists) {
@@ -215,7 +214,7 @@ TEST_P(Tiers, AReadThatFailsChangesNothing)
         }
         ASSERT_EQ(status, WEIR_EIO);
         EXPECT_NE(strstr(error_.text, "cannot read KV pages back"), nullptr) << error_.text;
-        EXPECT_FALSE(t.table.is_cut);
+        EXPECT_FALSE(t.table.is_pruned);
         EXPECT_EQ(weir_kv_store_free_pages(store_), free);
         EXPECT_EQ(std::vector<void *>(t.table.pages, t.table.pages + heads() * t.table.capacity),
                   pages);
@@ -242,14 +241,14 @@ TEST_P(Tiers, MemoryIsALimit)
         for (int32_t i = 10; i < 12 * 64; i += 3)
             lists[(size_t)h].push_back(i); /* 253 rows: four pages */
     demote(t, 0, 12);
-    while (fill(&other, 64) && weir_kv_store_room(store_) > 1) continue;
+    while (fill(&other, 64) && weir_kv_free_blocks(store_) > 1) continue;
     const Keep          keep = keep_of(all_layers, lists);
     const weir_kv_pages wanted = weir_kv_evict_pages(evictor_, &t.table, &keep.keep);
     EXPECT_EQ(wanted.others + wanted.sinks, 4 * heads());
     const std::string before = picture(t);
     EXPECT_EQ(weir_kv_evict(evictor_, &t.table, &keep.keep, &error_), WEIR_EFULL);
     EXPECT_EQ(picture(t), before);
-    EXPECT_FALSE(t.table.is_cut);
+    EXPECT_FALSE(t.table.is_pruned);
     expect_sound({ &t, &other });
     close(&other);
     evict(&t, all_layers, lists);
@@ -298,7 +297,7 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
     a.n_tokens = a.n_computed = n;
     ASSERT_EQ(weir_kv_reserve(&a.table, store_, n), WEIR_OK);
     weir_kv_commit(&a.table, n);
-    (void)weir_prefix_keep(prefix, &a, nullptr, nullptr, 0, false);
+    (void)weir_prefix_insert(prefix, &a, nullptr, nullptr, 0, false);
     const auto all_idle = [&] {
         return weir_prefix_reclaimable(prefix).others + weir_prefix_reclaimable(prefix).sinks;
     };
@@ -313,17 +312,17 @@ TEST_P(Tiers, KeptTextsKnowOfCutTables)
     EXPECT_EQ(all_idle(), 8 * heads() - 4 * (heads() - 1));
     EXPECT_TRUE(weir_prefix_is_sound(prefix, &error_)) << error_.text;
     void *const  *oldest[16];
-    const int32_t found = weir_prefix_oldest(prefix, oldest, 16);
+    const int32_t found = weir_prefix_lru_blocks(prefix, oldest, 16);
     EXPECT_EQ(found, 4) << "blocks that a reads something of stay in memory";
     for (int32_t i = 0; i < found; i++)
         EXPECT_EQ(weir_kv_demote(store_, oldest[i], 1, &error_), WEIR_OK) << error_.text;
     EXPECT_TRUE(weir_kv_table_is_sound(store_, &a.table, &error_)) << error_.text;
     const int64_t n_nodes = weir_prefix_stats_of(prefix).n_nodes;
-    EXPECT_EQ(weir_prefix_keep(prefix, &a, nullptr, nullptr, 0, false), 0);
+    EXPECT_EQ(weir_prefix_insert(prefix, &a, nullptr, nullptr, 0, false), 0);
     EXPECT_EQ(weir_prefix_stats_of(prefix).n_nodes, n_nodes) << "a cut table is no text";
     memcpy(b.tokens, a.tokens, (size_t)n * sizeof *b.tokens);
     b.n_tokens = n;
-    EXPECT_EQ(weir_prefix_take(prefix, &b, nullptr, n).n_rows, n);
+    EXPECT_EQ(weir_prefix_match(prefix, &b, nullptr, n).n_rows, n);
     EXPECT_TRUE(weir_kv_table_is_sound(store_, &b.table, &error_)) << error_.text;
     EXPECT_EQ(all_idle(), 0);
     weir_sequence_close(&b);
@@ -344,14 +343,14 @@ struct Watched {
     weir_policy_options  options = {};
     std::vector<int32_t> layers;
     std::vector<double>  frequencies = std::vector<double>(64, 1.0);
-    weir_keeping        *keeping = nullptr;
+    weir_policy_run     *policy_run = nullptr;
     weir_sequence        all[4] = {};
     weir_error           error = {};
     void                 open(const weir_kv_spec &spec, weir_kv_store *store, weir_ledger *ledger)
     {
         for (int32_t i = 0; i < spec.n_layers; i++) layers.push_back(i);
         ASSERT_EQ(weir_policy_options_default(&options, "sinks", &error), WEIR_OK);
-        weir_keeping_options wish = {};
+        weir_policy_run_options wish = {};
         wish.policy = &options;
         wish.budget = 600;
         wish.shape = { spec.n_layers,
@@ -371,7 +370,7 @@ struct Watched {
         wish.layers = layers.data();
         wish.n_texts = 4;
         wish.n_new = (int32_t)spec.max_rows;
-        ASSERT_EQ(weir_keeping_open(&keeping, &wish, ledger, &error), WEIR_OK) << error.text;
+        ASSERT_EQ(weir_policy_run_open(&policy_run, &wish, ledger, &error), WEIR_OK) << error.text;
         for (weir_sequence &s : all)
             ASSERT_EQ(weir_sequence_open(&s, store, ledger, 0, &error), WEIR_OK);
         for (weir_sequence &s : all) clear(&s);
@@ -379,12 +378,12 @@ struct Watched {
     void clear(weir_sequence *s)
     {
         weir_sequence_clear(s);
-        s->keeping = weir_keeping_begin(keeping, (int32_t)(s - all), 0, 0);
+        s->policy_run = weir_policy_run_begin(policy_run, (int32_t)(s - all), 0, 0);
     }
     void close()
     {
         for (weir_sequence &s : all) weir_sequence_close(&s);
-        weir_keeping_close(keeping);
+        weir_policy_run_close(policy_run);
     }
 };
 
@@ -409,16 +408,16 @@ TEST_P(Tiers, TheTreeKnowsWhoGoesOnFromTheList)
     s.n_computed = n;
     ASSERT_EQ(weir_kv_reserve(&s.table, store_, n), WEIR_OK);
     weir_kv_commit(&s.table, n);
-    weir_keeping_advance(s.keeping, n, n);
-    (void)weir_prefix_keep(prefix, &s, nullptr, nullptr, 0, false);
-    ASSERT_TRUE(weir_keeping_turn(s.keeping, n, n));
-    ASSERT_EQ(weir_prefix_keep_cut(prefix, &s, nullptr, nullptr), nullptr);
+    weir_policy_run_advance(s.policy_run, n, n);
+    (void)weir_prefix_insert(prefix, &s, nullptr, nullptr, 0, false);
+    ASSERT_TRUE(weir_policy_run_turn(s.policy_run, n, n));
+    ASSERT_EQ(weir_pruned_insert(prefix, &s, nullptr, nullptr), nullptr);
     EXPECT_EQ(idle(), 0);
     watched.clear(&s);
     EXPECT_EQ(idle(), 4 * heads());
     for (int32_t i = 0; i <= n; i++) s.tokens[i] = i;
     s.n_tokens = n + 1;
-    EXPECT_EQ(weir_prefix_take_cut(prefix, &s, nullptr, false).n_rows, n);
+    EXPECT_EQ(weir_pruned_match(prefix, &s, nullptr, false).n_rows, n);
     EXPECT_EQ(idle(), 0);
     watched.clear(&s);
     EXPECT_EQ(idle(), 4 * heads());
@@ -435,7 +434,7 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
     const weir_prefix_limits limits = { 60, 0, 0, 5, 64 << 10 };
     Watched                  watched;
     weir_sequence(&all)[4] = watched.all;
-    int n_cut = 0, n_demoted = 0, n_taken = 0, n_kept = 0, n_continued = 0;
+    int n_pruned = 0, n_demoted = 0, n_taken = 0, n_kept = 0, n_continued = 0;
     ASSERT_EQ(weir_prefix_open(&prefix, store_, ledger_, &limits, &error_), WEIR_OK) << error_.text;
     watched.open(spec_, store_, ledger_);
     for (int step = 0; step < 2500; step++) {
@@ -447,10 +446,10 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
             s.n_tokens = 65 + (int32_t)(random_() % 500);
             for (int32_t i = 0; i < s.n_tokens; i++) s.tokens[i] = i < 150 ? i : i * 10 + branch;
             const bool is_continued =
-                random_() % 2 == 0 && weir_prefix_take_cut(prefix, &s, nullptr, false).n_rows > 0;
+                random_() % 2 == 0 && weir_pruned_match(prefix, &s, nullptr, false).n_rows > 0;
             n_continued += is_continued;
             n_taken +=
-                !is_continued && weir_prefix_take(prefix, &s, nullptr, s.n_tokens - 1).n_rows > 0;
+                !is_continued && weir_prefix_match(prefix, &s, nullptr, s.n_tokens - 1).n_rows > 0;
             break;
         }
         case 1:
@@ -463,10 +462,12 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
             }
             weir_kv_commit(&s.table, n);
             s.n_computed += n;
-            if (n > 0) weir_keeping_advance(s.keeping, n, s.n_computed);
+            if (n > 0) weir_policy_run_advance(s.policy_run, n, s.n_computed);
             break;
         }
-        case 3: (void)weir_prefix_keep(prefix, &s, nullptr, nullptr, 0, random_() % 2 == 0); break;
+        case 3:
+            (void)weir_prefix_insert(prefix, &s, nullptr, nullptr, 0, random_() % 2 == 0);
+            break;
         case 4: {
             Text t;
             t.table = s.table;
@@ -475,7 +476,7 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
             if (random_() % 2 == 0) break;
             const Keep keep = keep_of(two_layers, random_lists(t, two_layers));
             if (weir_kv_evict(evictor_, &s.table, &keep.keep, &error_) == WEIR_OK)
-                n_cut += s.table.is_cut;
+                n_pruned += s.table.is_pruned;
             break;
         }
         case 5:
@@ -486,19 +487,19 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
         case 6:
         case 7:
             if (s.n_computed == 0 || random_() % 2 == 0) break;
-            if (!weir_keeping_turn(s.keeping, s.n_computed, s.n_computed)) break;
-            weir_keeping_advance(s.keeping, 0, s.n_computed);
-            EXPECT_EQ(weir_prefix_keep_cut(prefix, &s, nullptr, nullptr), nullptr);
+            if (!weir_policy_run_turn(s.policy_run, s.n_computed, s.n_computed)) break;
+            weir_policy_run_advance(s.policy_run, 0, s.n_computed);
+            EXPECT_EQ(weir_pruned_insert(prefix, &s, nullptr, nullptr), nullptr);
             n_kept++;
-            if (random_() % 4 == 0) (void)weir_prefix_drop_cut(prefix);
+            if (random_() % 4 == 0) (void)weir_pruned_drop_oldest(prefix);
             break;
         default: {
             void *const  *oldest[4];
-            const int32_t n = weir_prefix_oldest(prefix, oldest, 1 + (int32_t)(random_() % 4));
+            const int32_t n = weir_prefix_lru_blocks(prefix, oldest, 1 + (int32_t)(random_() % 4));
             for (int32_t i = 0; i < n; i++)
                 n_demoted += weir_kv_demote(store_, oldest[i], 1, &error_) == WEIR_OK;
             for (int64_t p = 0; p < s.table.n_rows / 64; p++)
-                if (!s.table.is_cut &&
+                if (!s.table.is_pruned &&
                     weir_kv_may_leave(store_, (void *const *)s.table.pages + p, s.table.capacity) &&
                     random_() % 2 == 0)
                     n_demoted += weir_kv_demote(store_, (void *const *)s.table.pages + p,
@@ -521,7 +522,7 @@ TEST_P(Tiers, TheTreeStaysSoundBesideCutTables)
         most.others++;
         ASSERT_FALSE(weir_prefix_reclaim(prefix, most)) << "and no more";
     }
-    EXPECT_GT(n_cut, 20);
+    EXPECT_GT(n_pruned, 20);
     EXPECT_GT(n_taken, 20);
     EXPECT_GT(n_demoted, 20);
     EXPECT_GT(n_kept, 20);
@@ -547,28 +548,28 @@ TEST_P(Tiers, StagingPassesCutTables)
     ASSERT_EQ(a.table.pages[0], nullptr);
     append_cold(&b, 8 * 64 + 1);
     ASSERT_TRUE(is_cold(b, 4));
-    weir_kv_staging             *staging = nullptr;
-    const weir_kv_staging_limits step = { 2, nullptr };
-    ASSERT_EQ(weir_kv_staging_open(&staging, &spec_, &step, ledger_, &error_), WEIR_OK)
+    weir_kv_prefetch             *prefetch = nullptr;
+    const weir_kv_prefetch_limits step = { 2, nullptr };
+    ASSERT_EQ(weir_kv_prefetch_open(&prefetch, &spec_, &step, ledger_, &error_), WEIR_OK)
         << error_.text;
-    weir_kv_view *const views = weir_kv_staging_views(staging);
+    weir_kv_view *const views = weir_kv_prefetch_views(prefetch);
     views[0] = { (void *const *)a.table.pages, a.table.capacity, 6 * 64, 1, false };
-    EXPECT_FALSE(weir_kv_staging_begin(staging, store_, 1));
+    EXPECT_FALSE(weir_kv_prefetch_begin(prefetch, store_, 1));
     views[1] = { (void *const *)b.table.pages, b.table.capacity, 8 * 64, 1, false };
-    ASSERT_TRUE(weir_kv_staging_begin(staging, store_, 2));
+    ASSERT_TRUE(weir_kv_prefetch_begin(prefetch, store_, 2));
     for (int64_t layer = 0; layer < spec_.n_layers; layer++) {
         weir_kv_range_pages range = {};
-        EXPECT_FALSE(weir_kv_staging_is_cold(staging, layer, 0));
-        ASSERT_TRUE(weir_kv_staging_is_cold(staging, layer, 1));
+        EXPECT_FALSE(weir_kv_prefetch_is_cold(prefetch, layer, 0));
+        ASSERT_TRUE(weir_kv_prefetch_is_cold(prefetch, layer, 1));
         while (!range.is_last) {
-            weir_kv_staging_take(staging, layer, 1, &range);
+            weir_kv_prefetch_take(prefetch, layer, 1, &range);
             EXPECT_NE(range.pages[4], b.table.pages[layer * kv_heads * b.table.capacity + 4])
                 << "it was read to a buffer";
-            weir_kv_staging_give(staging);
+            weir_kv_prefetch_give(prefetch);
         }
     }
-    weir_kv_staging_end(staging);
-    weir_kv_staging_close(staging);
+    weir_kv_prefetch_end(prefetch);
+    weir_kv_prefetch_close(prefetch);
     close(&a);
     close(&b);
 }
@@ -578,14 +579,14 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
 {
     open_tiers(14, 20);
     Text texts[3] = { text(), text(), text() };
-    int  n_cut = 0;
+    int  n_pruned = 0;
     for (int step = 0; step < 120; step++) {
         Text &t = texts[random_() % 3], &other = texts[random_() % 3];
         reads_until_failure = random_() % 12 == 0 ? (int)(random_() % 20) : -1;
         switch (random_() % 6) {
         case 0:
         case 1:
-            if (append(&t, 1 + (int64_t)(random_() % 150)) && !t.table.is_cut) {
+            if (append(&t, 1 + (int64_t)(random_() % 150)) && !t.table.is_pruned) {
                 const int64_t end = t.table.n_rows / 64;
                 for (int64_t p = spec_.sinks.n_pages; p < end; p++)
                     if (weir_kv_may_leave(store_, block(t, p), t.table.capacity) &&
@@ -601,7 +602,7 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
             if (weir_kv_evict(evictor_, &t.table, &keep.keep, &error_) != WEIR_OK) break;
             EXPECT_TRUE(fits);
             keep_rows(&t, two_layers, lists);
-            n_cut += t.table.is_cut;
+            n_pruned += t.table.is_pruned;
             break;
         }
         case 3:
@@ -618,7 +619,7 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
         default:
             for (int64_t p = 0; p < t.table.n_pages; p++)
                 if (is_cold(t, p) && random_() % 2 == 0)
-                    (void)weir_kv_bring_back(store_, block(t, p), t.table.capacity, &error_);
+                    (void)weir_kv_promote(store_, block(t, p), t.table.capacity, &error_);
             break;
         }
         reads_until_failure = -1;
@@ -631,7 +632,7 @@ TEST_P(Tiers, UseKeepsBytesAndCounts)
             for (const Text &each : texts) expect_rows(each);
         ASSERT_FALSE(HasFatalFailure()) << "step " << step;
     }
-    EXPECT_GT(n_cut, 4);
+    EXPECT_GT(n_pruned, 4);
     EXPECT_GT(weir_kv_residency_of(store_).bytes_out, 0);
     for (Text &t : texts) close(&t);
 }

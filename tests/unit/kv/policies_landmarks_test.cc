@@ -16,14 +16,14 @@ using policy_test::random_data;
 using policy_test::Text;
 
 /* Values of a few kinds, each with some noise, of lengths from 0.2 to 2. */
-Data data_of_kinds(int64_t tokens, int n_kinds, uint64_t seed)
+Data data_of_kinds(int64_t tokens, int n_classes, uint64_t seed)
 {
     Data          data = random_data(1, 2, 2, tokens, 16, seed);
     const Data    noise = random_data(1, 2, 2, tokens, 16, seed + 1);
     const int64_t dim = data.value_dim;
     for (int64_t head = 0; head < 2; head++)
         for (int64_t t = 0; t < tokens; t++) {
-            const int64_t kind = (t * 7919 + t / 5 + head) % n_kinds;
+            const int64_t kind = (t * 7919 + t / 5 + head) % n_classes;
             const float   length = 0.2f + 0.1f * static_cast<float>((t * 31) % 19);
             for (int64_t d = 0; d < dim; d++) {
                 const float prototype = noise.value(0, head, kind)[d],
@@ -98,10 +98,10 @@ Ints kept_of(const std::vector<Place> &bank, int64_t n, int64_t n_first, size_t 
 TEST(PolicyLandmarks, KeepTheBankTheFirstAndTheLatest)
 {
     const int64_t n = 600;
-    for (const int n_kinds : { 5, 20, 300 }) /* a bank that is not filled, one that is just, one
+    for (const int n_classes : { 5, 20, 300 }) /* a bank that is not filled, one that is just, one
                                                 that is replaced all the time */
         for (const bool is_gated : { false, true }) {
-            const Data data = data_of_kinds(n, n_kinds, 91);
+            const Data data = data_of_kinds(n, n_classes, 91);
             Text       text(data, "landmarks",
                             std::string("sinks=4,landmarks=16,novelty=0.8,gate=") +
                                 (is_gated ? "norm" : "constant"));
@@ -110,8 +110,8 @@ TEST(PolicyLandmarks, KeepTheBankTheFirstAndTheLatest)
             for (int64_t head = 0; head < 2; head++) {
                 const std::vector<Place> bank =
                     bank_of(data, head, 4, n - (84 - 4 - 16), 16, 0.8, is_gated);
-                EXPECT_EQ(bank.size() == 16, n_kinds > 5);
-                EXPECT_EQ(text.held(0, head), kept_of(bank, n, 4, 84)) << n_kinds << is_gated;
+                EXPECT_EQ(bank.size() == 16, n_classes > 5);
+                EXPECT_EQ(text.held(0, head), kept_of(bank, n, 4, 84)) << n_classes << is_gated;
             }
         }
 }

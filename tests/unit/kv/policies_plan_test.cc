@@ -473,12 +473,12 @@ TEST(PolicyTurn, ThereAndBackIsTheSameRow)
         std::vector<int64_t>    there(9), back(9);
         for (size_t i = 0; i < 9; i++)
             there[i] = static_cast<int64_t>(i) * 1000 - 4000, back[i] = -there[i];
-        weir_rows_turn(rows.data(), 9, there.data(), &shape);
+        weir_rows_rotate(rows.data(), 9, there.data(), &shape);
         EXPECT_GT(std::fabs(rows[0] - data.k[0]) + std::fabs(rows[16] - data.k[16]), 1e-2);
         for (size_t i = 0; i < 9; i++)
             for (size_t d = 12; d < 16; d++)
                 EXPECT_EQ(rows[i * 16 + d], data.k[i * 16 + d]) << "dims that are not rotated";
-        weir_rows_turn(rows.data(), 9, back.data(), &shape);
+        weir_rows_rotate(rows.data(), 9, back.data(), &shape);
         for (size_t i = 0; i < rows.size(); i++) EXPECT_NEAR(rows[i], data.k[i], 2e-6);
     }
 }

@@ -213,7 +213,7 @@ TEST(PolicyState, HeldKeysAreSavedAndChecked)
     const auto             frequencies = data.frequencies();
     const auto             shape = policy_test::shape_of(data, frequencies, 0);
     weir_policy_turn_keys(text.policy(), text.state(), &tile, distance);
-    weir_rows_turn(expected.data(), 1, &distance, &shape);
+    weir_rows_rotate(expected.data(), 1, &distance, &shape);
     EXPECT_EQ(got, expected);
 }
 

@@ -154,21 +154,22 @@ class Prefix : public ::testing::TestWithParam<Kind> {
         weir_sequence s = sequence(text);
         ASSERT_TRUE(compute(&s, s.n_tokens));
         marks.push_back(s.n_tokens);
-        std::vector<weir_prefix_mark> lent;
+        std::vector<weir_prefix_snapshot> lent;
         for (const int32_t at : marks) {
-            float *const state = has_states() ? weir_prefix_lend(prefix_) : nullptr;
+            float *const state = has_states() ? weir_prefix_acquire_snapshot(prefix_) : nullptr;
             if (state == nullptr) continue;
             put_state(state, s, at);
             lent.push_back({ at, state });
         }
-        EXPECT_EQ(weir_prefix_keep(prefix_, &s, salt, lent.data(), (int32_t)lent.size(), false), 0);
+        EXPECT_EQ(weir_prefix_insert(prefix_, &s, salt, lent.data(), (int32_t)lent.size(), false),
+                  0);
         weir_sequence_close(&s);
         sound();
     }
     weir_prefix_hit take(const Text &text, const char *salt, int32_t most = INT32_MAX)
     {
         weir_sequence         s = sequence(text);
-        const weir_prefix_hit hit = weir_prefix_take(prefix_, &s, salt, most);
+        const weir_prefix_hit hit = weir_prefix_match(prefix_, &s, salt, most);
         EXPECT_EQ(hit.n_rows, s.n_computed);
         EXPECT_LE(hit.n_rows, hit.n_matched);
         expect_right(s);
@@ -182,12 +183,12 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     {
         weir_sequence     s = sequence(text);
         std::vector<bool> is_cold;
-        (void)weir_prefix_take(prefix_, &s, nullptr, INT32_MAX);
+        (void)weir_prefix_match(prefix_, &s, nullptr, INT32_MAX);
         for (int64_t p = 0; p < s.table.n_pages; p++) {
             is_cold.push_back(weir_kv_is_cold(store_, s.table.pages[p]));
             if (come_back && is_cold.back())
-                EXPECT_EQ(weir_kv_bring_back(store_, (void *const *)s.table.pages + p,
-                                             s.table.capacity, &error_),
+                EXPECT_EQ(weir_kv_promote(store_, (void *const *)s.table.pages + p,
+                                          s.table.capacity, &error_),
                           WEIR_OK)
                     << error_.text;
         }

@@ -73,8 +73,8 @@ TEST_P(Prefix, WritersGetTheirOwnPage)
     keep(text(100), nullptr);
     weir_sequence a = sequence(text(130)), b = sequence(text(130));
     for (int32_t i = 100; i < 130; i++) b.tokens[i] = -i;
-    EXPECT_EQ(weir_prefix_take(prefix_, &a, nullptr, 130).n_rows, at_end(100));
-    EXPECT_EQ(weir_prefix_take(prefix_, &b, nullptr, 130).n_rows, at_end(100));
+    EXPECT_EQ(weir_prefix_match(prefix_, &a, nullptr, 130).n_rows, at_end(100));
+    EXPECT_EQ(weir_prefix_match(prefix_, &b, nullptr, 130).n_rows, at_end(100));
     ASSERT_TRUE(compute(&a, 130));
     ASSERT_TRUE(compute(&b, 130));
     expect_right(a);
@@ -89,20 +89,20 @@ TEST_P(Prefix, RunningSequencesShareWholePagesOnly)
     open(400, 100, 8);
     weir_sequence s = sequence(text(200));
     ASSERT_TRUE(compute(&s, 100));
-    std::vector<weir_prefix_mark> marks;
+    std::vector<weir_prefix_snapshot> marks;
     for (const int32_t at : { 30, 64, 90 }) {
         if (!has_states()) continue;
-        float *const state = weir_prefix_lend(prefix_);
+        float *const state = weir_prefix_acquire_snapshot(prefix_);
         put_state(state, s, at);
         marks.push_back({ at, state });
     }
     const int32_t left =
-        weir_prefix_keep(prefix_, &s, nullptr, marks.data(), (int32_t)marks.size(), true);
+        weir_prefix_insert(prefix_, &s, nullptr, marks.data(), (int32_t)marks.size(), true);
     EXPECT_EQ(left, has_states() ? 1 : 0) << "the state at 90 stays with the caller";
     EXPECT_EQ(take(text(200), nullptr).n_rows, 64);
     ASSERT_TRUE(compute(&s, 200));
-    EXPECT_EQ(weir_prefix_keep(prefix_, &s, nullptr, marks.data() + marks.size() - (size_t)left,
-                               left, false),
+    EXPECT_EQ(weir_prefix_insert(prefix_, &s, nullptr, marks.data() + marks.size() - (size_t)left,
+                                 left, false),
               0);
     weir_sequence_close(&s);
     EXPECT_EQ(take(text(200), nullptr).n_rows, !has_states() ? cut(200) : is_paged() ? 64 : 90);
@@ -121,7 +121,7 @@ TEST_P(Prefix, ReclaimsTheLeastRecentlyUsed)
     EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 320) << "used last";
     EXPECT_EQ(take(text(320, 2), nullptr).n_rows, 0);
     weir_sequence user = sequence(text(320, 1));
-    EXPECT_EQ(weir_prefix_take(prefix_, &user, nullptr, 320).n_rows, 320);
+    EXPECT_EQ(weir_prefix_match(prefix_, &user, nullptr, 320).n_rows, 320);
     EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
     EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(21))) << "a sequence uses the rest";
     weir_sequence_close(&user);
@@ -140,31 +140,32 @@ TEST_P(Prefix, RandomSchedules)
             if (pick(2)) t[(size_t)pick((int)t.size())] = -1 - pick(3);
             const std::string salt = std::string("s") + (char)('0' + pick(3));
             weir_sequence     s = sequence(t);
-            const auto hit = weir_prefix_take(prefix_, &s, salt.c_str(), s.n_tokens - pick(2));
+            const auto hit = weir_prefix_match(prefix_, &s, salt.c_str(), s.n_tokens - pick(2));
             expect_right(s);
-            std::vector<weir_prefix_mark> marks;
-            bool                          room = true;
+            std::vector<weir_prefix_snapshot> marks;
+            bool                              room = true;
             while (room && s.n_computed < s.n_tokens) {
                 const int32_t end = std::min(s.n_tokens, s.n_computed + 1 + pick(150));
                 room = compute(&s, end) ||
                        (weir_prefix_reclaim(prefix_, others(4 * 6)) && compute(&s, end));
-                float *const state =
-                    room && has_states() && pick(2) ? weir_prefix_lend(prefix_) : nullptr;
+                float *const state = room && has_states() && pick(2)
+                                         ? weir_prefix_acquire_snapshot(prefix_)
+                                         : nullptr;
                 if (state != nullptr) put_state(state, s, end);
                 if (state != nullptr) marks.push_back({ end, state });
                 if (room && pick(3) == 0)
                     marks.erase(marks.begin(),
-                                marks.end() - weir_prefix_keep(prefix_, &s, salt.c_str(),
-                                                               marks.data(), (int32_t)marks.size(),
-                                                               true));
+                                marks.end() - weir_prefix_insert(prefix_, &s, salt.c_str(),
+                                                                 marks.data(),
+                                                                 (int32_t)marks.size(), true));
             }
             expect_right(s);
             if (room && pick(4) > 0) {
-                weir_prefix_keep(prefix_, &s, salt.c_str(), marks.data(), (int32_t)marks.size(),
-                                 false);
+                weir_prefix_insert(prefix_, &s, salt.c_str(), marks.data(), (int32_t)marks.size(),
+                                   false);
             } else {
-                for (const weir_prefix_mark &mark : marks)
-                    weir_prefix_give_back(prefix_, mark.state);
+                for (const weir_prefix_snapshot &mark : marks)
+                    weir_prefix_release_snapshot(prefix_, mark.state);
             }
             weir_sequence_close(&s);
             ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
@@ -186,17 +187,17 @@ TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
     ASSERT_TRUE(compute(&a, 150));
     ASSERT_TRUE(compute(&b, 150));
     EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 6);
-    weir_prefix_keep(prefix_, &a, nullptr, nullptr, 0, true);
+    weir_prefix_insert(prefix_, &a, nullptr, nullptr, 0, true);
     weir_sequence_close(&a);
     EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 2);
-    weir_prefix_keep(prefix_, &b, nullptr, nullptr, 0, true);
+    weir_prefix_insert(prefix_, &b, nullptr, nullptr, 0, true);
     expect_right(b);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 3)
         << "two pages' worth of tokens are shared now";
     EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
     ASSERT_TRUE(compute(&b, 200));
     expect_right(b);
-    weir_prefix_keep(prefix_, &b, nullptr, nullptr, 0, true);
+    weir_prefix_insert(prefix_, &b, nullptr, nullptr, 0, true);
     sound();
     EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
     EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(40 - 4 * 4 + 1)))
@@ -220,13 +221,13 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
         std::vector<Live> live;
         const auto        pick = [&](int64_t n) { return (int32_t)(random() % (uint64_t)n); };
         const auto        keep_live = [&](Live &l, bool whole) {
-            weir_prefix_mark mark = { l.sequence.n_computed / 64 * 64, nullptr };
+            weir_prefix_snapshot mark = { l.sequence.n_computed / 64 * 64, nullptr };
             if (!whole && !is_paged()) mark.at = l.sequence.n_computed;
-            if (has_states() && mark.at > 0) mark.state = weir_prefix_lend(prefix_);
+            if (has_states() && mark.at > 0) mark.state = weir_prefix_acquire_snapshot(prefix_);
             if (mark.state != nullptr) put_state(mark.state, l.sequence, mark.at);
-            const int32_t left = weir_prefix_keep(prefix_, &l.sequence, l.salt.c_str(), &mark,
-                                                         mark.state != nullptr, whole);
-            if (left > 0) weir_prefix_give_back(prefix_, mark.state);
+            const int32_t left = weir_prefix_insert(prefix_, &l.sequence, l.salt.c_str(), &mark,
+                                                           mark.state != nullptr, whole);
+            if (left > 0) weir_prefix_release_snapshot(prefix_, mark.state);
         };
         open(4 * 30, 20, 6, 0, seed % 2 == 0 ? 4 * 12 : 0);
         if (HasFatalFailure()) return;
@@ -238,8 +239,8 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
                 if (pick(2)) t[(size_t)pick((int64_t)t.size())] = -1 - pick(2);
                 live.push_back({ sequence(t), std::string("s") + (char)('0' + pick(2)) });
                 if (pick(3) > 0)
-                    weir_prefix_take(prefix_, &live.back().sequence, live.back().salt.c_str(),
-                                     (int32_t)t.size());
+                    weir_prefix_match(prefix_, &live.back().sequence, live.back().salt.c_str(),
+                                      (int32_t)t.size());
             } else if (action <= 3) {
                 weir_sequence &s = live[at].sequence;
                 const int32_t  end = std::min(s.n_tokens, s.n_computed + 1 + pick(130));
@@ -259,8 +260,8 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             } else {
                 weir_sequence_reset(&live[at].sequence);
                 if (pick(2))
-                    weir_prefix_take(prefix_, &live[at].sequence, live[at].salt.c_str(),
-                                     live[at].sequence.n_tokens);
+                    weir_prefix_match(prefix_, &live[at].sequence, live[at].salt.c_str(),
+                                      live[at].sequence.n_tokens);
             }
             for (const Live &l : live)
                 if (pick(8) == 0) expect_right(l.sequence);
@@ -301,38 +302,38 @@ TEST_P(Prefix, BlocksOnDisk)
     (void)take(a, nullptr);
     void *const  *blocks[8];
     weir_sequence user = sequence(c);
-    ASSERT_EQ(weir_prefix_take(prefix_, &user, nullptr, INT32_MAX).n_rows, 128);
-    ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 8), 4) << "what is used stays";
+    ASSERT_EQ(weir_prefix_match(prefix_, &user, nullptr, INT32_MAX).n_rows, 128);
+    ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 8), 4) << "what is used stays";
     weir_sequence_close(&user);
     (void)take(a, nullptr);
-    ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 8), 6);
+    ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 8), 6);
     for (int i = 0; i < 2; i++)
         ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
-    ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 3), 3);
+    ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 3), 3);
     EXPECT_EQ(on_disk(b, false), (std::vector<bool>{ true, true })) << "the least recently used";
     EXPECT_EQ(on_disk(a, false), (std::vector<bool>{ false, false }));
     EXPECT_EQ(on_disk(b, true), (std::vector<bool>{ true, true }));
     EXPECT_EQ(on_disk(b, false), (std::vector<bool>{ false, false }));
 
-    ASSERT_EQ(weir_prefix_oldest(prefix_, blocks, 2), 2);
+    ASSERT_EQ(weir_prefix_lru_blocks(prefix_, blocks, 2), 2);
     for (int i = 0; i < 2; i++)
         ASSERT_EQ(weir_kv_demote(store_, blocks[i], 1, &error_), WEIR_OK) << error_.text;
     ASSERT_EQ(on_disk(c, false), (std::vector<bool>{ true, true }));
-    weir_kv_lose(store_, blocks[0][0]);
-    weir_kv_lose(store_, blocks[1][0]);
+    weir_kv_mark_unreadable(store_, blocks[0][0]);
+    weir_kv_mark_unreadable(store_, blocks[1][0]);
     EXPECT_EQ(take(c, nullptr).n_rows, 0);
     keep(c, nullptr);
     EXPECT_EQ(take(c, nullptr).n_rows, 128) << "what was computed again is kept again";
     EXPECT_EQ(on_disk(c, true), (std::vector<bool>{ false, false }));
 
-    EXPECT_EQ(weir_kv_store_room(store_), 4);
+    EXPECT_EQ(weir_kv_free_blocks(store_), 4);
     weir_prefix_reclaim_memory(prefix_, 6);
     sound();
-    EXPECT_EQ(weir_kv_store_room(store_), 6);
+    EXPECT_EQ(weir_kv_free_blocks(store_), 6);
     EXPECT_EQ(take(a, nullptr).n_rows, 0) << "it was used longest ago";
     EXPECT_EQ(take(b, nullptr).n_rows, 128);
     weir_prefix_reclaim_memory(prefix_, 20);
-    EXPECT_EQ(weir_kv_store_room(store_), 10) << "no more than there is";
+    EXPECT_EQ(weir_kv_free_blocks(store_), 10) << "no more than there is";
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, Prefix, PREFIX_KINDS, prefix::kind_name);

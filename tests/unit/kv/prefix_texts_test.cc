@@ -17,24 +17,24 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     weir_sequence s = sequence({});
     char          salt[WEIR_PREFIX_SALT + 1];
     ASSERT_EQ(weir_kv_store_free_pages(store_), 4 * 8);
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 8), 0, 192, &s, salt))
+    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 8), 0, 192, &s, salt))
         << "so many are free";
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 321, &s, salt))
+    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 321, &s, salt))
         << "no text is that long";
-    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 9), 0, 192, &s, salt));
+    ASSERT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 9), 0, 192, &s, salt));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 1));
     EXPECT_STREQ(salt, WEIR_PREFIX_NO_SALT);
-    EXPECT_EQ(weir_prefix_reach(prefix_, s.tokens, s.n_tokens, salt), 320);
-    EXPECT_EQ(weir_prefix_reach(prefix_, s.tokens, s.n_tokens, "mine"), 0);
-    ASSERT_EQ(weir_prefix_hold(prefix_, &s, salt), 320);
+    EXPECT_EQ(weir_prefix_match_length(prefix_, s.tokens, s.n_tokens, salt), 320);
+    EXPECT_EQ(weir_prefix_match_length(prefix_, s.tokens, s.n_tokens, "mine"), 0);
+    ASSERT_EQ(weir_prefix_share(prefix_, &s, salt), 320);
     sound();
     EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 7) << "it is held";
-    weir_prefix_tried(prefix_, s.tokens, 320, 320, salt);
+    weir_prefix_mark_saved(prefix_, s.tokens, 320, 320, salt);
     weir_sequence_clear(&s);
     sound();
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 13), 0, 192, &s, salt))
+    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 13), 0, 192, &s, salt))
         << "five blocks go before the next text";
-    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 14), 0, 192, &s, salt));
+    ASSERT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 14), 0, 192, &s, salt));
     EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), text(320, 2));
     EXPECT_STREQ(salt, "mine");
     weir_sequence_clear(&s);
@@ -47,20 +47,20 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     // What was saved and goes on: the new tokens alone count. What another text shares is not lost
     // with this one.
     keep(text(320, 2), "mine");
-    weir_prefix_tried(prefix_, text(320, 2).data(), 320, 320, "mine");
+    weir_prefix_mark_saved(prefix_, text(320, 2).data(), 320, 320, "mine");
     keep(text(448, 2), "mine");
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 129, &s, salt));
-    EXPECT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 128, &s, salt));
+    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 129, &s, salt));
+    EXPECT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 128, &s, salt));
     EXPECT_EQ(s.n_tokens, 128) << "the oldest first";
     weir_sequence_clear(&s);
-    weir_prefix_tried(prefix_, text(128, 3).data(), 128, 0, nullptr);
-    ASSERT_TRUE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 128, &s, salt));
+    weir_prefix_mark_saved(prefix_, text(128, 3).data(), 128, 0, nullptr);
+    ASSERT_TRUE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 128, &s, salt));
     EXPECT_EQ(s.n_tokens, 448);
     weir_sequence_clear(&s);
     Text other = text(448, 2);
     for (size_t i = 384; i < other.size(); i++) other[i] = -1;
     keep(other, "mine");
-    EXPECT_FALSE(weir_prefix_endangered(prefix_, others(4 * 20), 0, 128, &s, salt));
+    EXPECT_FALSE(weir_prefix_next_victim(prefix_, others(4 * 20), 0, 128, &s, salt));
     weir_sequence_close(&s);
 }
 
@@ -71,7 +71,7 @@ TEST_P(Prefix, NamesStandForTextsAndGoWithThem)
     const Text a = text(100, 1), b = text(200, 2);
     const auto name = [&](const Text &of, const char *what) {
         weir_sequence s = sequence(of);
-        (void)weir_prefix_take(prefix_, &s, nullptr, s.n_tokens);
+        (void)weir_prefix_match(prefix_, &s, nullptr, s.n_tokens);
         weir_prefix_name(prefix_, &s, nullptr, what);
         weir_sequence_close(&s);
         sound();
@@ -130,7 +130,8 @@ TEST_P(Prefix, TextsComeOutMostRecentFirst)
         EXPECT_EQ(Text(s.tokens, s.tokens + s.n_tokens), one.first);
         EXPECT_EQ(salt, one.second);
         EXPECT_STREQ(name, "");
-        EXPECT_EQ(weir_prefix_take(prefix_, &s, salt, s.n_tokens).n_rows, (int32_t)one.first.size())
+        EXPECT_EQ(weir_prefix_match(prefix_, &s, salt, s.n_tokens).n_rows,
+                  (int32_t)one.first.size())
             << "a salt that came out goes in";
         weir_sequence_clear(&s);
     }
@@ -146,26 +147,26 @@ TEST_P(Prefix, PinnedStatesAreNotLent)
     const Text a = text(200, 1);
     keep(a, nullptr, { 50, 120 });
     weir_sequence s = sequence(a);
-    ASSERT_EQ(weir_prefix_take(prefix_, &s, nullptr, 200).n_rows, 200);
-    weir_prefix_mark marks[4];
+    ASSERT_EQ(weir_prefix_match(prefix_, &s, nullptr, 200).n_rows, 200);
+    weir_prefix_snapshot marks[4];
     ASSERT_EQ(weir_prefix_pin(prefix_, &s, nullptr, marks, 2), 2) << "the last two";
     EXPECT_EQ(marks[0].at, 120);
     EXPECT_EQ(marks[1].at, 200);
-    for (const weir_prefix_mark &mark : { marks[0], marks[1] }) {
+    for (const weir_prefix_snapshot &mark : { marks[0], marks[1] }) {
         uint64_t value;
         memcpy(&value, mark.state, sizeof value);
         EXPECT_EQ(value, digest(a.data(), mark.at));
     }
     float *lent[2];
-    for (float *&state : lent) ASSERT_NE(state = weir_prefix_lend(prefix_), nullptr);
-    EXPECT_EQ(weir_prefix_lend(prefix_), nullptr) << "the other two are pinned";
-    for (float *const state : lent) weir_prefix_give_back(prefix_, state);
+    for (float *&state : lent) ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_), nullptr);
+    EXPECT_EQ(weir_prefix_acquire_snapshot(prefix_), nullptr) << "the other two are pinned";
+    for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
     weir_prefix_unpin(prefix_, marks, 2);
-    for (float *&state : lent) ASSERT_NE(state = weir_prefix_lend(prefix_), nullptr);
-    float *const third = weir_prefix_lend(prefix_);
+    for (float *&state : lent) ASSERT_NE(state = weir_prefix_acquire_snapshot(prefix_), nullptr);
+    float *const third = weir_prefix_acquire_snapshot(prefix_);
     EXPECT_NE(third, nullptr);
-    weir_prefix_give_back(prefix_, third);
-    for (float *const state : lent) weir_prefix_give_back(prefix_, state);
+    weir_prefix_release_snapshot(prefix_, third);
+    for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
     weir_sequence_close(&s);
     sound();
 }
@@ -183,15 +184,15 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     keep(other, nullptr, { 30 });
     keep(a, nullptr, {});
     weir_sequence s = sequence(a);
-    ASSERT_EQ(weir_prefix_take(prefix_, &s, nullptr, 200).n_rows, 200);
-    weir_prefix_mark marks[4];
+    ASSERT_EQ(weir_prefix_match(prefix_, &s, nullptr, 200).n_rows, 200);
+    weir_prefix_snapshot marks[4];
     ASSERT_EQ(weir_prefix_pin(prefix_, &s, nullptr, marks, 4), 2);
     ASSERT_EQ(marks[0].at, 30);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(4 * 4)));
     sound();
     std::vector<float *> lent;
-    for (float *state = weir_prefix_lend(prefix_); state != nullptr;
-         state = weir_prefix_lend(prefix_))
+    for (float *state = weir_prefix_acquire_snapshot(prefix_); state != nullptr;
+         state = weir_prefix_acquire_snapshot(prefix_))
         lent.push_back(state);
     EXPECT_EQ(lent.size(), 2u) << "two are pinned";
     for (float *const state : lent) memset(state, 0, state_bytes);
@@ -199,10 +200,10 @@ TEST_P(Prefix, PinnedStatesOutliveTheirText)
     memcpy(&value, marks[0].state, sizeof value);
     EXPECT_EQ(value, digest(a.data(), 30));
     weir_prefix_unpin(prefix_, marks, 2);
-    float *const freed = weir_prefix_lend(prefix_);
+    float *const freed = weir_prefix_acquire_snapshot(prefix_);
     EXPECT_EQ(freed, marks[0].state);
     lent.push_back(freed);
-    for (float *const state : lent) weir_prefix_give_back(prefix_, state);
+    for (float *const state : lent) weir_prefix_release_snapshot(prefix_, state);
     weir_sequence_close(&s);
     sound();
 }
@@ -215,25 +216,25 @@ TEST_P(Prefix, ATextWithoutItsFileIsEndangeredOnceItIsUsed)
     weir_sequence s = sequence({});
     char          salt[WEIR_PREFIX_SALT + 1];
     const auto    is_endangered = [&] {
-        const bool is = weir_prefix_endangered(prefix_, others(4 * 20), 1, 64, &s, salt);
+        const bool is = weir_prefix_next_victim(prefix_, others(4 * 20), 1, 64, &s, salt);
         weir_sequence_clear(&s);
         return is;
     };
     keep(own, nullptr);
     ASSERT_TRUE(is_endangered());
-    weir_prefix_tried(prefix_, own.data(), 320, 320, nullptr);
+    weir_prefix_mark_saved(prefix_, own.data(), 320, 320, nullptr);
     EXPECT_FALSE(is_endangered());
-    weir_prefix_unsaved(prefix_, own.data(), 320, "another salt");
-    weir_prefix_unsaved(prefix_, own.data(), 320, nullptr);
+    weir_prefix_mark_unsaved(prefix_, own.data(), 320, "another salt");
+    weir_prefix_mark_unsaved(prefix_, own.data(), 320, nullptr);
     sound();
     EXPECT_FALSE(is_endangered()) << "nobody used it since";
     keep(own, nullptr);
     EXPECT_TRUE(is_endangered());
-    weir_prefix_tried(prefix_, own.data(), 320, 320, nullptr);
+    weir_prefix_mark_saved(prefix_, own.data(), 320, 320, nullptr);
     EXPECT_FALSE(is_endangered());
     keep(own, nullptr);
     EXPECT_FALSE(is_endangered()) << "its file is there";
-    weir_prefix_unsaved(prefix_, own.data(), 320, nullptr);
+    weir_prefix_mark_unsaved(prefix_, own.data(), 320, nullptr);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(n_pages_)));
     EXPECT_EQ(weir_prefix_stats_of(prefix_).unsaved_tokens, 320) << "dropped, and in no file";
     weir_sequence_close(&s);

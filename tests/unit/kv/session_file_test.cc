@@ -127,7 +127,7 @@ struct Lender {
     {
         Lender *const self = static_cast<Lender *>(user);
         if (self->n_left-- <= 0) return weir_error_set(error, WEIR_ECANCELED, "taken away");
-        EXPECT_EQ((uintptr_t)bytes % WEIR_SPILL_ALIGNMENT, 0u);
+        EXPECT_EQ((uintptr_t)bytes % WEIR_LOWER_TIER_ALIGNMENT, 0u);
         memcpy(bytes, self->text->table[(size_t)(head * self->text->stride + block)],
                page_of((size_t)head, (size_t)block));
         return WEIR_OK;
@@ -163,15 +163,15 @@ TEST_F(SessionFile, ATextThatIsTakenAwayLeavesNoFile)
 /* With so many sinks: 0 are files of version 1, or 3 if a policy watched the text. */
 struct FileKind {
     int32_t n_sinks;
-    bool    is_cut; /* version 3 */
+    bool    is_pruned; /* version 3 */
     int32_t bits = -1; /* of packed states, 0: none are: version 4 */
 };
 class SessionFiles : public SessionFile, public ::testing::WithParamInterface<FileKind> {
   protected:
     static Text text(int32_t n_tokens, int32_t n_states, unsigned seed)
     {
-        Text t(n_tokens, GetParam().is_cut && n_states > 1 ? 1 : n_states, seed);
-        if (GetParam().is_cut)
+        Text t(n_tokens, GetParam().is_pruned && n_states > 1 ? 1 : n_states, seed);
+        if (GetParam().is_pruned)
             t.watch({ n_tokens, 0, 1, n_tokens / 2, n_tokens < 64 ? n_tokens : 64,
                       n_tokens < 65 ? 0 : 65 });
         if (GetParam().bits >= 0) t.shape(GetParam().bits);
@@ -201,7 +201,7 @@ TEST_P(SessionFiles, RoundTripIsTheSameBits)
             if (n_states > n_tokens) continue;
             for (const size_t step : { size_t{ 0 }, size_t{ 777 } }) {
                 Text text = SessionFiles::text(n_tokens, n_states, 7);
-                if (GetParam().is_cut && n_tokens == 1) continue; /* its turns need two */
+                if (GetParam().is_pruned && n_tokens == 1) continue; /* its turns need two */
                 text.salt = n_states == 1 ? std::string(WEIR_PREFIX_SALT, 's') : text.salt;
                 disk.short_calls = step;
                 ASSERT_EQ(text.write(path_, &error_), WEIR_OK) << error_.text;
@@ -276,7 +276,7 @@ TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
     ASSERT_EQ(text.write(path_, &error_), WEIR_OK);
     std::string bytes = slurp(path_);
     EXPECT_EQ(bytes[8], GetParam().bits >= 0     ? 4
-                        : GetParam().is_cut      ? 3
+                        : GetParam().is_pruned   ? 3
                         : GetParam().n_sinks > 0 ? 2
                                                  : 1);
     bytes[8] = 9;
@@ -291,7 +291,7 @@ TEST_P(SessionFiles, FutureVersionsAreRefusedWhateverTheyHold)
 // What a policy left, under checksums that are right: rows, turns and sizes that cannot be.
 TEST_P(SessionFiles, SealedLiesAboutAPolicyAreSeen)
 {
-    if (!GetParam().is_cut) return;
+    if (!GetParam().is_pruned) return;
     const auto refused = [&](const std::function<void(Text *)> &change, const char *said) {
         Text text = SessionFiles::text(70, 1, 1);
         change(&text);

@@ -23,18 +23,18 @@ inline size_t       page_of(size_t head, size_t block)
 
 /* A text with its memory, filled from a seed. */
 struct Text {
-    weir_session_identity           identity = {};
-    std::vector<int32_t>            tokens;
-    std::string                     salt = WEIR_PREFIX_NO_SALT;
-    std::vector<std::vector<char>>  pages;
-    std::vector<void *>             table;
-    std::vector<std::vector<float>> states;
-    std::vector<weir_prefix_mark>   marks;
-    int64_t                         stride = 0;
-    std::vector<int32_t>            head_rows; /* not empty: a policy watched it */
-    std::vector<char>               open, state;
-    weir_session_form               form = {};
-    weir_session_cut                cut = {};
+    weir_session_identity             identity = {};
+    std::vector<int32_t>              tokens;
+    std::string                       salt = WEIR_PREFIX_NO_SALT;
+    std::vector<std::vector<char>>    pages;
+    std::vector<void *>               table;
+    std::vector<std::vector<float>>   states;
+    std::vector<weir_prefix_snapshot> marks;
+    int64_t                           stride = 0;
+    std::vector<int32_t>              head_rows; /* not empty: a policy watched it */
+    std::vector<char>                 open, state;
+    weir_session_form                 form = {};
+    weir_session_pruned               cut = {};
 
     /* As a database keeps it: tokens behind, and with `bits` one packed state that was merged. */
     void shape(int32_t bits)
@@ -159,17 +159,17 @@ inline weir_status read_all(const std::string &path, weir_error *error, const Te
     if (status == WEIR_OK) status = weir_session_read_states(reader, into.data(), error);
     std::vector<int32_t> head_rows(heads);
     std::vector<char>    policy(header->policy_bytes + 1), open(header->open_bytes);
-    weir_session_cut     cut = {};
-    if (status == WEIR_OK && !header->is_cut)
+    weir_session_pruned  cut = {};
+    if (status == WEIR_OK && !header->is_pruned)
         status = weir_session_read_pages(reader, table.data(), (int64_t)blocks, &spec, error);
-    if (status == WEIR_OK && header->is_cut) {
+    if (status == WEIR_OK && header->is_pruned) {
         status = weir_session_read_rows(reader, head_rows.data(), &spec, error);
         if (status == WEIR_OK)
             status = weir_session_read_policy(reader, &cut, policy.data(), error);
         if (status == WEIR_OK) status = weir_session_read_open(reader, open.data(), error);
         if (status == WEIR_OK)
-            status = weir_session_read_cut_pages(reader, table.data(), (int64_t)blocks,
-                                                 head_rows.data(), &spec, error);
+            status = weir_session_read_pruned_pages(reader, table.data(), (int64_t)blocks,
+                                                    head_rows.data(), &spec, error);
     }
     if (status == WEIR_OK && text != nullptr) {
         EXPECT_EQ(tokens, text->tokens);
@@ -179,13 +179,13 @@ inline weir_status read_all(const std::string &path, weir_error *error, const Te
             EXPECT_EQ(0, memcmp(states[i].data(), text->states[i].data(),
                                 weir_session_state_bytes(header)));
         }
-        EXPECT_EQ(header->is_cut, !text->head_rows.empty());
+        EXPECT_EQ(header->is_pruned, !text->head_rows.empty());
         EXPECT_EQ(header->form.is_merged, text->form.is_merged);
         EXPECT_EQ(header->form.state_bits, text->form.state_bits);
         for (size_t i = 0; i < pages.size(); i++)
             if ((int64_t)(i % blocks) < text->pages_of(i / blocks))
                 EXPECT_EQ(pages[i], text->pages[i]);
-        if (header->is_cut) {
+        if (header->is_pruned) {
             EXPECT_EQ(head_rows, text->head_rows);
             EXPECT_EQ(open, text->open);
             EXPECT_EQ(memcmp(&cut.past, &text->cut.past, sizeof cut.past), 0);

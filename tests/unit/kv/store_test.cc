@@ -225,8 +225,8 @@ TEST_F(Store, SinksHaveTheirPartOfThePool)
     open(6 * 9, 640, { q8, f16 }, 32, { f32, 2 }, 6 * 3);
     const size_t sink = (size_t)weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, 32, 32);
     EXPECT_EQ(weir_kv_sink_block_bytes(&spec_), 6 * sink);
-    EXPECT_EQ(weir_kv_text_room(&spec_, 1), 6 * sink);
-    EXPECT_EQ(weir_kv_text_room(&spec_, 5), 12 * sink + 3 * weir_kv_block_bytes(&spec_));
+    EXPECT_EQ(weir_kv_blocks_bytes(&spec_, 1), 6 * sink);
+    EXPECT_EQ(weir_kv_blocks_bytes(&spec_, 5), 12 * sink + 3 * weir_kv_block_bytes(&spec_));
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
               18 * sink + 6 * weir_kv_block_bytes(&spec_));
     weir_kv_table a = table(), b = table();

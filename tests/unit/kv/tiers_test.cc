@@ -84,8 +84,8 @@ class Tiers : public ::testing::Test {
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         fail_writes_after = fail_reads_after = -1;
         short_transfers = false;
-        const weir_spill_io io = { faulty_write, faulty_read };
-        weir_spill_set_io(weir_kv_store_spill(store_), &io);
+        const weir_lower_tier_io io = { faulty_write, faulty_read };
+        weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
     }
     void TearDown() override
     {
@@ -145,9 +145,9 @@ class Tiers : public ::testing::Test {
     {
         return weir_kv_demote(store_, (void *const *)t.pages + page, t.capacity, &error_);
     }
-    weir_status bring_back(const weir_kv_table &t, int64_t page)
+    weir_status promote(const weir_kv_table &t, int64_t page)
     {
-        return weir_kv_bring_back(store_, (void *const *)t.pages + page, t.capacity, &error_);
+        return weir_kv_promote(store_, (void *const *)t.pages + page, t.capacity, &error_);
     }
     bool is_cold(const weir_kv_table &t, int64_t page)
     {
@@ -167,7 +167,7 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
     open(4, 10);
     size_t block = 0;
     for (int h = 0; h < heads; h++) block += (bytes_of(h) + 4095) / 4096 * 4096;
-    EXPECT_EQ(weir_kv_block_room(&spec_), block);
+    EXPECT_EQ(weir_kv_block_stride(&spec_), block);
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 4 * block);
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), 0u);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 14 * heads);
@@ -176,10 +176,10 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
     for (int p = 0; p < 4; p++) write(t, 1, p);
     commit_to(t, 4 * 64);
     EXPECT_EQ(reserve_to(t, 4 * 64 + 1), WEIR_EFULL) << "places are free, memory is not";
-    EXPECT_EQ(weir_kv_store_room(store_), 0);
+    EXPECT_EQ(weir_kv_free_blocks(store_), 0);
     ASSERT_EQ(demote(t, 1), WEIR_OK) << error_.text;
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), block);
-    EXPECT_EQ(weir_kv_store_room(store_), 1);
+    EXPECT_EQ(weir_kv_free_blocks(store_), 1);
     EXPECT_TRUE(is_cold(t, 1) && !is_cold(t, 0));
     for (int64_t p = 0; p < 4; p++)
         for (int h = 0; h < heads; h++) {
@@ -191,7 +191,7 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
     ASSERT_EQ(reserve_to(t, 4 * 64 + 1), WEIR_OK);
     write(t, 1, 4);
     for (int p = 0; p < 5; p++) expect_page(t, 1, p);
-    EXPECT_EQ(bring_back(t, 1), WEIR_EFULL);
+    EXPECT_EQ(promote(t, 1), WEIR_EFULL);
     EXPECT_NE(strstr(error_.text, "memory.host"), nullptr) << error_.text;
     expect_sound();
     const weir_kv_residency all = weir_kv_residency_of(store_);
@@ -201,7 +201,7 @@ TEST_F(Tiers, MemoryIsChargedForWhatMayBeInIt)
     weir_kv_table_close(&t, store_);
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DISK, WEIR_ACCOUNT_KV), 0u);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 14 * heads);
-    EXPECT_EQ(weir_kv_store_room(store_), 4);
+    EXPECT_EQ(weir_kv_free_blocks(store_), 4);
 }
 
 TEST_F(Tiers, PagesThatAreTakenAgainAreZero)
@@ -248,7 +248,7 @@ TEST_F(Tiers, WhatIsWrittenToComesBack)
     fail_reads_after = 0;
     EXPECT_EQ(reserve_to(a, 101), WEIR_EIO);
     EXPECT_EQ(a.n_rows, 100);
-    EXPECT_TRUE(is_cold(a, 1) && weir_kv_is_lost(store_, a.pages[1]));
+    EXPECT_TRUE(is_cold(a, 1) && weir_kv_is_unreadable(store_, a.pages[1]));
     expect_sound();
     weir_kv_table_close(&a, store_);
     weir_kv_table_close(&b, store_);
@@ -275,7 +275,7 @@ TEST_F(Tiers, ADiskThatTakesNothingLeavesBlocksWhereTheyAre)
     short_transfers = true;
     ASSERT_EQ(demote(t, 0), WEIR_OK) << error_.text;
     expect_page(t, 1, 0);
-    ASSERT_EQ(bring_back(t, 0), WEIR_OK) << error_.text;
+    ASSERT_EQ(promote(t, 0), WEIR_OK) << error_.text;
     expect_page(t, 1, 0);
     EXPECT_EQ(weir_kv_residency_of(store_).write_errors, 2);
     weir_kv_table_close(&t, store_);
@@ -291,14 +291,14 @@ TEST_F(Tiers, AReadThatFailsLosesNothingElse)
     ASSERT_EQ(demote(t, 0), WEIR_OK);
     ASSERT_EQ(demote(t, 1), WEIR_OK);
     fail_reads_after = 1;
-    EXPECT_EQ(bring_back(t, 0), WEIR_EIO);
+    EXPECT_EQ(promote(t, 0), WEIR_EIO);
     EXPECT_NE(strstr(error_.text, "read KV pages back"), nullptr) << error_.text;
-    EXPECT_TRUE(is_cold(t, 0) && weir_kv_is_lost(store_, t.pages[0]));
-    EXPECT_FALSE(weir_kv_is_lost(store_, t.pages[1]));
+    EXPECT_TRUE(is_cold(t, 0) && weir_kv_is_unreadable(store_, t.pages[0]));
+    EXPECT_FALSE(weir_kv_is_unreadable(store_, t.pages[1]));
     expect_sound();
     fail_reads_after = -1;
     expect_page(t, 1, 1);
-    ASSERT_EQ(bring_back(t, 1), WEIR_OK);
+    ASSERT_EQ(promote(t, 1), WEIR_OK);
     weir_kv_table_close(&t, store_);
 }
 
@@ -311,7 +311,7 @@ TEST_F(Tiers, AFolderThatIsNotThereIsAnError)
     EXPECT_EQ(weir_kv_store_open(&store, &spec, ledger_, &error_), WEIR_EIO);
     EXPECT_NE(strstr(error_.text, "memory.disk_dir"), nullptr) << error_.text;
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV),
-              1 * weir_kv_block_room(&spec_));
+              1 * weir_kv_block_stride(&spec_));
 }
 
 /* The file goes with the process, however it ends. */
@@ -387,7 +387,7 @@ TEST_P(RandomTiers, UseKeepsBytesAndCounts)
             if (block >= sinks && !is_cold(t, block)) (void)demote(t, block);
             break;
         case 5:
-            if (block >= 0 && is_cold(t, block)) (void)bring_back(t, block);
+            if (block >= 0 && is_cold(t, block)) (void)promote(t, block);
             break;
         }
         fail_writes_after = fail_reads_after = -1;
@@ -401,8 +401,8 @@ TEST_P(RandomTiers, UseKeepsBytesAndCounts)
             for (int64_t p = 0; p < tables[n].n_pages; p++) expect_page(tables[n], seeds[n][p], p);
         if (HasFatalFailure()) break;
     }
-    EXPECT_GT(weir_kv_residency_of(store_).bytes_out, 100 * (int64_t)weir_kv_block_room(&spec_));
-    EXPECT_GT(weir_kv_residency_of(store_).bytes_back, 20 * (int64_t)weir_kv_block_room(&spec_));
+    EXPECT_GT(weir_kv_residency_of(store_).bytes_out, 100 * (int64_t)weir_kv_block_stride(&spec_));
+    EXPECT_GT(weir_kv_residency_of(store_).bytes_back, 20 * (int64_t)weir_kv_block_stride(&spec_));
     for (weir_kv_table &t : tables) weir_kv_table_close(&t, store_);
     EXPECT_EQ(weir_kv_store_free_pages(store_), spec_.n_pages);
     EXPECT_EQ(weir_kv_residency_of(store_).pages_on_host, 0);
@@ -414,7 +414,7 @@ TEST_F(Tiers, BelowADeviceTheHostComesFirst)
 {
     use_device();
     open(4, 4, 64 * 40, 0, 2);
-    const size_t  block = weir_kv_block_room(&spec_);
+    const size_t  block = weir_kv_block_stride(&spec_);
     weir_kv_table t = table();
     EXPECT_EQ(weir_ledger_used(ledger_, WEIR_TIER_DEVICE, WEIR_ACCOUNT_KV), 4 * block);
     EXPECT_GE(weir_ledger_used(ledger_, WEIR_TIER_HOST, WEIR_ACCOUNT_KV), 2 * block);
@@ -430,10 +430,10 @@ TEST_F(Tiers, BelowADeviceTheHostComesFirst)
     for (int p = 0; p < 8; p++) expect_page(t, 3, p);
     EXPECT_EQ(demote(t, 4), WEIR_EFULL);
     EXPECT_NE(strstr(error_.text, "kv.tiers.host"), nullptr) << error_.text;
-    EXPECT_EQ(bring_back(t, 0), WEIR_EFULL);
+    EXPECT_EQ(promote(t, 0), WEIR_EFULL);
     EXPECT_NE(strstr(error_.text, "memory.device"), nullptr) << error_.text;
     weir_kv_truncate(&t, store_, 7 * 64);
-    ASSERT_EQ(bring_back(t, 0), WEIR_OK) << error_.text;
+    ASSERT_EQ(promote(t, 0), WEIR_OK) << error_.text;
     ASSERT_EQ(demote(t, 5), WEIR_OK) << "the host's place is free again: " << error_.text;
     EXPECT_EQ(weir_kv_residency_of(store_).pages_on_host, 2 * heads);
     for (int p = 0; p < 7; p++) expect_page(t, 3, p);
@@ -452,7 +452,7 @@ TEST_F(Tiers, ADeviceThatFailedGivesNoPages)
     for (int p = 0; p < 3; p++) write(t, 3, p);
     commit_to(t, 3 * 64);
     ASSERT_EQ(demote(t, 1), WEIR_OK) << error_.text;
-    std::vector<char> memory(2 * weir_kv_block_room(&spec_));
+    std::vector<char> memory(2 * weir_kv_block_stride(&spec_));
     char *const       copy = memory.data() + 4096 - (uintptr_t)memory.data() % 4096;
     for (int p = 0; p < 3; p++)
         EXPECT_EQ(weir_kv_page_copy(store_, copy, t.pages[p], 0, &error_), WEIR_OK) << error_.text;

@@ -78,7 +78,7 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
             const std::vector<weir_kv_pair> formats((size_t)weir_model_kv_layers(model),
                                                     weir_kv_pair{ format, format });
             weir_workspace_limits           limits = {};
-            weir_stream_room                room = {};
+            weir_stream_scratch_size        room = {};
             limits.rows = 64, limits.segments = limits.logits = 1, limits.context = 256,
             limits.formats = formats.data(), limits.evicts = true;
             EXPECT_EQ(weir_model_shows_mass(model, formats.data(), {}), format == WEIR_KV_F16)

@@ -33,12 +33,12 @@ class Texts {
             sequences_.back()->add(support::some_tokens((size_t)n, 3 + i, engine.n_vocab()));
         }
         logits_.resize(sequences_.size());
-        const weir_company company = { nullptr, running, this };
-        weir_runner_share(engine.runner(), &company);
+        const weir_kv_holders holders = { nullptr, running, this };
+        weir_runner_share(engine.runner(), &holders);
     }
     ~Texts()
     {
-        const weir_company none = { nullptr, nullptr, nullptr };
+        const weir_kv_holders none = { nullptr, nullptr, nullptr };
         weir_runner_share(engine_.runner(), &none);
     }
     static weir_sequence *running(void *user, int32_t i)
@@ -87,7 +87,7 @@ class Texts {
                 logits_[which[w]].insert(logits_[which[w]].end(), first,
                                          first + n * engine_.n_vocab());
             }
-            weir_runner_tend(engine_.runner(), works.data(), (int32_t)works.size());
+            weir_runner_promote(engine_.runner(), works.data(), (int32_t)works.size());
             weir_kv_store *const store = weir_engine_store(engine_.get());
             ASSERT_TRUE(weir_kv_store_is_sound(store, engine_.error())) << engine_.text();
             for (const auto &s : sequences_)

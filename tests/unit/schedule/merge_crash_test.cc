@@ -9,8 +9,8 @@
 #include <set>
 
 #include "engine/base/log.h"
-#include "engine/schedule/documents.h"
 #include "engine/schedule/session_store.h"
+#include "engine/schedule/state_service.h"
 #include "tests/unit/model/coda_text.h"
 
 namespace {
@@ -56,14 +56,15 @@ class MergeCrash : public ::testing::Test {
         if (weir_states_create(base.c_str(), &kind, &error_) != WEIR_OK) return nullptr;
         states = open(model);
         for (const int seed : { 1, 2 }) {
-            const auto           text = support::some_tokens(150, seed, 250);
-            const weir_documents documents = { states, weir_engine_service(engine), sessions,
-                                               nullptr, nullptr };
-            weir_document        document = {};
-            weir_state_info      info = {};
-            bool                 is_new = false;
+            const auto               text = support::some_tokens(150, seed, 250);
+            const weir_state_service documents = { states, weir_engine_service(engine), sessions,
+                                                   nullptr, nullptr };
+            weir_document            document = {};
+            weir_state_info          info = {};
+            bool                     is_new = false;
             document.tokens = text.data(), document.n_tokens = 150, document.label = "document";
-            if (weir_documents_ingest(&documents, &document, &info, &is_new, &error_) != WEIR_OK)
+            if (weir_state_service_ingest(&documents, &document, &info, &is_new, &error_) !=
+                WEIR_OK)
                 return nullptr;
         }
         return states;
@@ -78,12 +79,12 @@ class MergeCrash : public ::testing::Test {
             weir_states_find(states, "document", &sources[0], &error_) != WEIR_OK ||
             weir_states_find(states, "document-2", &sources[1], &error_) != WEIR_OK)
             _exit(3);
-        const weir_documents documents = { states, weir_engine_service(engine),
-                                           weir_engine_sessions(engine), nullptr, nullptr };
-        const weir_merge     merge = { &sources[0], &sources[1], "merged", nullptr, nullptr };
-        weir_state_merged    merged = {};
+        const weir_state_service documents = { states, weir_engine_service(engine),
+                                               weir_engine_sessions(engine), nullptr, nullptr };
+        const weir_merge         merge = { &sources[0], &sources[1], "merged", nullptr, nullptr };
+        weir_state_merged        merged = {};
         for (;;) {
-            if (weir_documents_merge(&documents, &merge, &info, &merged, &error_) != WEIR_OK)
+            if (weir_state_service_merge(&documents, &merge, &info, &merged, &error_) != WEIR_OK)
                 _exit(4);
             if (write(out, &info.serial, sizeof info.serial) != sizeof info.serial) _exit(5);
         }

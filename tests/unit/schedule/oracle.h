@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "engine/kv/evict.h"
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/kv/session_file.h"
 #include "offload/dispatch.h"
 #include "tests/unit/model/support.h"
@@ -52,16 +52,16 @@ class Oracle : public ::testing::Test {
         ASSERT_EQ(weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()),
                                        weir_engine_ledger(engine_.get()), engine_.error()),
                   WEIR_OK);
-        ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, nullptr, 2, 512, n_prompt, 64,
-                                   engine_.error()),
+        ASSERT_EQ(weir_engine_policy_run_open(engine_.get(), &policy_run_, nullptr, 2, 512,
+                                              n_prompt, 64, engine_.error()),
                   WEIR_OK)
             << engine_.text();
     }
     void close()
     {
-        weir_keeping_close(keeping_);
+        weir_policy_run_close(policy_run_);
         weir_kv_evictor_close(evictor_);
-        keeping_ = nullptr;
+        policy_run_ = nullptr;
         evictor_ = nullptr;
         engine_.close();
     }
@@ -78,14 +78,14 @@ class Oracle : public ::testing::Test {
         auto out = std::make_unique<Text>(engine_);
         out->sequence.add(tokens);
         out->heads.assign(n_heads(), {});
-        out->get()->keeping = weir_keeping_begin(keeping_, number, n_prompt, 0);
+        out->get()->policy_run = weir_policy_run_begin(policy_run_, number, n_prompt, 0);
         return out;
     }
     /* The same, going on with other tokens. */
     std::unique_ptr<Text> fork(int number, Text &from)
     {
         auto out = std::make_unique<Text>(engine_);
-        out->get()->keeping = weir_keeping_begin(keeping_, number, n_prompt, 0);
+        out->get()->policy_run = weir_policy_run_begin(policy_run_, number, n_prompt, 0);
         weir_sequence_fork(out->get(), from.get());
         out->heads = from.heads;
         for (int i = out->get()->n_computed; i < out->get()->n_tokens; i++)
@@ -161,7 +161,7 @@ class Oracle : public ::testing::Test {
         s->recurrent_dirty = true;
         std::vector<int32_t> counts;
         for (const Head &head : text.heads) counts.push_back(static_cast<int32_t>(head.size()));
-        ASSERT_EQ(weir_kv_reserve_cut(&s->table, store(), counts.data()), WEIR_OK);
+        ASSERT_EQ(weir_kv_reserve_pruned(&s->table, store(), counts.data()), WEIR_OK);
         for (size_t h = 0; h < text.heads.size(); h++)
             if (counts[h] > 0) write(s->table, h, text.heads[h]);
     }
@@ -245,30 +245,30 @@ class Oracle : public ::testing::Test {
         identity.block_bytes = static_cast<int64_t>(weir_kv_block_bytes(&spec()));
         identity.state_bytes = static_cast<int64_t>(from->recurrent_bytes);
         const int32_t n = from->n_computed;
-        EXPECT_TRUE(weir_keeping_turn(from->keeping, n, n + n_more));
-        std::vector<char> state(weir_keeping_saved_bytes(from->keeping));
-        weir_keeping_save(from->keeping, state.data());
-        weir_session_cut cut = {};
+        EXPECT_TRUE(weir_policy_run_turn(from->policy_run, n, n + n_more));
+        std::vector<char> state(weir_policy_run_saved_bytes(from->policy_run));
+        weir_policy_run_save(from->policy_run, state.data());
+        weir_session_pruned cut = {};
         cut.head_rows = from->table.head_rows;
-        weir_keeping_past_of(&cut.past, from->keeping);
-        cut.policy = weir_keeping_policy_text(from->keeping);
+        weir_policy_history_of(&cut.past, from->policy_run);
+        cut.policy = weir_policy_run_policy_text(from->policy_run);
         cut.state = state.data();
         cut.state_bytes = state.size();
-        const weir_prefix_mark  mark = { n, from->recurrent };
-        const int32_t           n_states = from->recurrent_bytes > 0 ? 1 : 0;
-        const weir_session_text file = { from->tokens,
-                                         n,
-                                         n_states,
-                                         WEIR_PREFIX_NO_SALT,
-                                         from->table.pages,
-                                         from->table.capacity,
-                                         &spec(),
-                                         store(),
-                                         &mark,
-                                         nullptr,
-                                         &cut,
-                                         false,
-                                         {} };
+        const weir_prefix_snapshot mark = { n, from->recurrent };
+        const int32_t              n_states = from->recurrent_bytes > 0 ? 1 : 0;
+        const weir_session_text    file = { from->tokens,
+                                            n,
+                                            n_states,
+                                            WEIR_PREFIX_NO_SALT,
+                                            from->table.pages,
+                                            from->table.capacity,
+                                            &spec(),
+                                            store(),
+                                            &mark,
+                                            nullptr,
+                                            &cut,
+                                            false,
+                                            {} };
         EXPECT_EQ(weir_session_write(path.c_str(), &identity, &file, &bytes, engine_.error()),
                   WEIR_OK)
             << engine_.text();
@@ -280,7 +280,7 @@ class Oracle : public ::testing::Test {
         std::vector<int32_t> rows(n_heads());
         std::vector<char>    policy(weir_session_header_of(reader)->policy_bytes + 1);
         float *const         states[] = { to->recurrent };
-        weir_session_cut     read = {};
+        weir_session_pruned  read = {};
         weir_error *const    error = engine_.error();
         weir_kv_table *const table = &to->table;
         EXPECT_EQ(weir_session_read_tokens(reader, to->tokens, INT32_MAX, error), WEIR_OK)
@@ -290,18 +290,18 @@ class Oracle : public ::testing::Test {
             << engine_.text();
         EXPECT_EQ(weir_session_read_policy(reader, &read, policy.data(), error), WEIR_OK)
             << engine_.text();
-        EXPECT_EQ(weir_kv_reserve_cut(table, store(), rows.data()), WEIR_OK);
-        EXPECT_EQ(weir_session_read_cut_pages(reader, table->pages, table->capacity, rows.data(),
-                                              &spec(), error),
+        EXPECT_EQ(weir_kv_reserve_pruned(table, store(), rows.data()), WEIR_OK);
+        EXPECT_EQ(weir_session_read_pruned_pages(reader, table->pages, table->capacity, rows.data(),
+                                                 &spec(), error),
                   WEIR_OK)
             << engine_.text();
         weir_session_close(reader);
         to->n_tokens = to->n_computed = n;
         to->recurrent_dirty = true;
-        to->keeping = weir_keeping_begin(keeping_, number, n + n_more, 0);
-        EXPECT_EQ(
-            weir_keeping_load(to->keeping, &read.past, table, read.state, read.state_bytes, error),
-            WEIR_OK)
+        to->policy_run = weir_policy_run_begin(policy_run_, number, n + n_more, 0);
+        EXPECT_EQ(weir_policy_run_load(to->policy_run, &read.past, table, read.state,
+                                       read.state_bytes, error),
+                  WEIR_OK)
             << engine_.text();
         return out;
     }
@@ -348,7 +348,7 @@ class Oracle : public ::testing::Test {
     }
     Engine           engine_;
     weir_kv_evictor *evictor_ = nullptr;
-    weir_keeping    *keeping_ = nullptr;
+    weir_policy_run *policy_run_ = nullptr;
 };
 
 } // namespace oracle

@@ -141,7 +141,7 @@ TEST_F(Oracle, AWindowSeesWhatItSawBefore)
         std::vector<float> *hidden;
         size_t              n;
     } seen = { &hidden, 0 };
-    whole->get()->keeping = nullptr;
+    whole->get()->policy_run = nullptr;
     weir_runner_observe(
         engine_.runner(),
         [](void *user, int64_t layer, const float *x) {

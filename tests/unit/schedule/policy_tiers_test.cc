@@ -7,9 +7,9 @@
 #include <atomic>
 
 #include "engine/kv/evict.h"
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
+#include "engine/kv/prefetch.h"
 #include "engine/kv/residency.h"
-#include "engine/kv/staging.h"
 #include "tests/unit/model/support.h"
 #include "tests/unit/model/windowed.h"
 
@@ -101,8 +101,8 @@ class PolicyTiers : public ::testing::Test {
                 std::to_string(weir_plan_total(plan) - plan->kv + plan->kv_open + room + sinks) +
                 "B";
             ASSERT_EQ(engine_.open(model_, all), WEIR_OK) << engine_.text();
-            const weir_spill_io io = { pwritev, faulty_read };
-            weir_spill_set_io(weir_kv_store_spill(store()), &io);
+            const weir_lower_tier_io io = { pwritev, faulty_read };
+            weir_lower_tier_set_io(weir_kv_store_lower_tier(store()), &io);
         }
         const size_t no_caps[WEIR_TIER_COUNT] = {}; /* what this test reads rows with is nothing
                                                        that the engine has room for */
@@ -110,20 +110,20 @@ class PolicyTiers : public ::testing::Test {
         ASSERT_EQ(weir_kv_evictor_open(&evictor_, store(), weir_engine_stream(engine_.get()),
                                        ledger_, engine_.error()),
                   WEIR_OK);
-        ASSERT_EQ(weir_engine_keep(engine_.get(), &keeping_, nullptr, 2, rows_, n_prompt_, chunk,
-                                   engine_.error()),
+        ASSERT_EQ(weir_engine_policy_run_open(engine_.get(), &policy_run_, nullptr, 2, rows_,
+                                              n_prompt_, chunk, engine_.error()),
                   WEIR_OK)
             << engine_.text();
-        const weir_company company = { nullptr, running, this };
-        weir_runner_share(engine_.runner(), &company);
+        const weir_kv_holders holders = { nullptr, running, this };
+        weir_runner_share(engine_.runner(), &holders);
     }
     void close()
     {
         texts_.clear();
-        weir_keeping_close(keeping_);
+        weir_policy_run_close(policy_run_);
         weir_kv_evictor_close(evictor_);
         weir_ledger_close(ledger_);
-        keeping_ = nullptr;
+        policy_run_ = nullptr;
         evictor_ = nullptr;
         ledger_ = nullptr;
         engine_.close();
@@ -144,13 +144,14 @@ class PolicyTiers : public ::testing::Test {
             texts_.back()->add(support::some_tokens(static_cast<size_t>(n_prompt_ + n_answer),
                                                     5 + i, engine_.n_vocab()));
             if (is_watched(i))
-                texts_.back()->get()->keeping = weir_keeping_begin(keeping_, i / 2, n_prompt_, 0);
+                texts_.back()->get()->policy_run =
+                    weir_policy_run_begin(policy_run_, i / 2, n_prompt_, 0);
         }
     }
     bool is_on_disk(int text)
     {
         const weir_kv_table &table = texts_[static_cast<size_t>(text)]->get()->table;
-        return !table.is_cut &&
+        return !table.is_pruned &&
                std::any_of(table.pages, table.pages + table.n_pages,
                            [&](void *page) { return weir_kv_is_cold(store(), page); });
     }
@@ -173,11 +174,11 @@ class PolicyTiers : public ::testing::Test {
         return all;
     }
     /* What attention gave to each slot so far, to the bit: of rows that go, too. */
-    static void remember(const weir_keeping_text *text, std::vector<char> *states)
+    static void remember(const weir_policy_sequence *text, std::vector<char> *states)
     {
         const size_t before = states->size();
-        states->resize(before + weir_keeping_saved_bytes(text));
-        weir_keeping_save(text, states->data() + before);
+        states->resize(before + weir_policy_run_saved_bytes(text));
+        weir_policy_run_save(text, states->data() + before);
     }
     /* In the step at token `fails_at` the read number `fails_after` fails. */
     std::vector<Given> run(int fails_at = -1, int fails_after = 0)
@@ -204,8 +205,8 @@ class PolicyTiers : public ::testing::Test {
                       WEIR_OK)
                 << engine_.text();
             for (size_t w = 0; w < works.size(); w++)
-                if (works[w].sequence->keeping != nullptr && !works[w].failed)
-                    remember(works[w].sequence->keeping,
+                if (works[w].sequence->policy_run != nullptr && !works[w].failed)
+                    remember(works[w].sequence->policy_run,
                              &given[static_cast<size_t>(whose[w])].states);
             if (at == fails_at) reads_left_ = reads_until_failure;
             reads_until_failure = -1;
@@ -224,7 +225,7 @@ class PolicyTiers : public ::testing::Test {
                                                 engine_.error()),
                               WEIR_OK)
                         << engine_.text();
-            weir_runner_tend(engine_.runner(), works.data(), static_cast<int32_t>(works.size()));
+            weir_runner_promote(engine_.runner(), works.data(), static_cast<int32_t>(works.size()));
             EXPECT_TRUE(weir_kv_store_is_sound(store(), engine_.error())) << engine_.text();
             if (HasFailure()) return given;
             at += n;
@@ -256,7 +257,7 @@ class PolicyTiers : public ::testing::Test {
     Engine                                 engine_;
     weir_ledger                           *ledger_ = nullptr;
     weir_kv_evictor                       *evictor_ = nullptr;
-    weir_keeping                          *keeping_ = nullptr;
+    weir_policy_run                       *policy_run_ = nullptr;
     std::vector<std::unique_ptr<Sequence>> texts_;
     int n_on_disk_[n_texts] = {}; /* steps of its prompt that a text began with rows on disk */
     int reads_left_ = -1; /* -1: one failed */
@@ -282,7 +283,7 @@ TEST_F(PolicyTiers, OnDiskAsInMemory)
         for (size_t i = 0; i < n_texts; i++) {
             EXPECT_FALSE(got[i].failed) << what << ": " << weir_runner_problem(engine_.runner());
             expect_same(got[i], want[i], what + ", text " + std::to_string(i));
-            EXPECT_EQ(texts_[i]->get()->table.is_cut, is_watched(static_cast<int>(i))) << what;
+            EXPECT_EQ(texts_[i]->get()->table.is_pruned, is_watched(static_cast<int>(i))) << what;
         }
         close();
         ASSERT_FALSE(HasFailure()) << what;
@@ -303,9 +304,9 @@ TEST_F(PolicyTiers, InManyRanges)
     open(cases[0].n_blocks);
     ASSERT_FALSE(HasFatalFailure());
     const weir_kv_spec &spec = *weir_kv_store_spec(store());
-    const size_t        layer = static_cast<size_t>(spec.n_kv_heads) * weir_kv_page_room(&spec, 0);
+    const size_t layer = static_cast<size_t>(spec.n_kv_heads) * weir_kv_page_stride(&spec, 0);
     EXPECT_GT((n_long / 64 - static_cast<size_t>(cases[0].n_blocks)) * layer,
-              (n_ranges - 1) * weir_kv_staging_read_bytes(&spec))
+              (n_ranges - 1) * weir_kv_prefetch_read_bytes(&spec))
         << "fewer ranges are enough";
     const std::vector<Given> got = run();
     expect_same(got[0], want[0], "in ranges");

@@ -255,9 +255,9 @@ TEST_F(State, PackedStatesThatAreNoneAreRefused)
         for (const bool is_short : { false, true }) {
             /* The position of its first layer, or fewer bytes than the layers take. */
             memset(packed.data(), 0xFF, 8);
-            weir_prefix_mark  mark = { at, packed.data() };
-            weir_kv_spec      spec = {};
-            weir_session_text text = {};
+            weir_prefix_snapshot mark = { at, packed.data() };
+            weir_kv_spec         spec = {};
+            weir_session_text    text = {};
             text.tokens = tokens, text.n_tokens = at, text.n_states = 1,
             text.salt = WEIR_PREFIX_NO_SALT, text.states = &mark, text.spec = &spec;
             text.form = header.form;

@@ -52,8 +52,8 @@ class Tiers : public support::SmallMemory {
         EXPECT_EQ(weir_engine_plan_of(engine_)->kv - weir_engine_plan_of(engine_)->kv_open,
                   (size_t)(in_memory * block_));
         EXPECT_EQ(weir_engine_plan_of(engine_)->kv_disk, (size_t)(on_disk * block_));
-        const weir_spill_io io = { faulty_write, faulty_read };
-        weir_spill_set_io(weir_kv_store_spill(store_), &io);
+        const weir_lower_tier_io io = { faulty_write, faulty_read };
+        weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
     }
     std::vector<int32_t> run(const std::vector<int32_t> &ids, int max_tokens = 12,
                              weir_status want = WEIR_OK)

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "engine/kv/keeping.h"
+#include "engine/kv/policy_run.h"
 #include "engine/schedule/runner.h"
 #include "engine/schedule/sessions.h"
 #include "tests/unit/schedule/support.h"
@@ -101,7 +101,7 @@ class Uninterrupted {
     ~Uninterrupted()
     {
         weir_sequence_close(&sequence_);
-        weir_keeping_close(keeping_);
+        weir_policy_run_close(policy_run_);
         weir_sampler_scratch_close(scratch_);
         weir_engine_close(engine_);
     }
@@ -109,13 +109,14 @@ class Uninterrupted {
     {
         const auto n_prompt = (int32_t)prompt.size();
         Answer     answer;
-        if (keeping_ == nullptr) {
-            EXPECT_EQ(weir_engine_keep(engine_, &keeping_, nullptr, 1, 512, 511, 64, &error_),
+        if (policy_run_ == nullptr) {
+            EXPECT_EQ(weir_engine_policy_run_open(engine_, &policy_run_, nullptr, 1, 512, 511, 64,
+                                                  &error_),
                       WEIR_OK)
                 << error_.text;
-            sequence_.keeping = weir_keeping_begin(keeping_, 0, n_prompt, n_pinned);
+            sequence_.policy_run = weir_policy_run_begin(policy_run_, 0, n_prompt, n_pinned);
         } else {
-            EXPECT_TRUE(weir_keeping_turn(sequence_.keeping, sequence_.n_computed, n_prompt));
+            EXPECT_TRUE(weir_policy_run_turn(sequence_.policy_run, sequence_.n_computed, n_prompt));
         }
         memcpy(sequence_.tokens, prompt.data(), prompt.size() * sizeof prompt[0]);
         sequence_.n_tokens = n_prompt;
@@ -155,7 +156,7 @@ class Uninterrupted {
         return row_.data();
     }
     weir_engine          *engine_ = nullptr;
-    weir_keeping         *keeping_ = nullptr;
+    weir_policy_run      *policy_run_ = nullptr;
     weir_sequence         sequence_ = {};
     weir_sampler_scratch *scratch_ = nullptr;
     std::vector<float>    row_;

@@ -28,13 +28,13 @@ TEST_F(Turns, GoOnWithTheBitsOfOneSequence)
             for (int i = 0; i < 3; i++) {
                 const int n_kept = (int)text.size() + 23;
                 text = next(text, answer, 10 + i, i == 1 ? 3 : 40);
-                const auto company = begin(prompt(30 + i, 100));
+                const auto holders = begin(prompt(30 + i, 100));
                 answer = run(text);
                 EXPECT_EQ(answer, alone.turn(text, 24)) << what << ", turn " << i;
                 EXPECT_EQ(usage_.n_cached, n_kept) << what << ": " << usage_.reuse;
                 EXPECT_EQ(usage_.n_rows + usage_.n_evicted, (int)text.size() + 23) << what;
-                company->wait();
-                company->release();
+                holders->wait();
+                holders->release();
             }
             EXPECT_EQ(pages_used_when_idle(), 0) << what;
             stop();
@@ -182,7 +182,7 @@ TEST_F(Turns, TheLeastRecentlyUsedTextGoesFirst)
         answers.push_back(run(texts.back(), 4));
     }
     EXPECT_EQ(pages_used_when_idle(), 0);
-    EXPECT_EQ(stats().kept_cut_texts, 3);
+    EXPECT_EQ(stats().kept_pruned_texts, 3);
     EXPECT_FALSE(goes_on(0));
     EXPECT_TRUE(goes_on(0));
     EXPECT_TRUE(goes_on(3));
@@ -194,7 +194,7 @@ TEST_F(Turns, TheLeastRecentlyUsedTextGoesFirst)
         answers.push_back(run(texts.back(), 4));
     }
     EXPECT_EQ(pages_used_when_idle(), 0);
-    EXPECT_EQ(stats().kept_cut_texts, 3);
+    EXPECT_EQ(stats().kept_pruned_texts, 3);
     EXPECT_TRUE(goes_on(0));
     for (int i = 0; i < 2; i++) { // all pages of the pool: two windows of 512
         const auto a = begin(prompt(60 + i, 480)), b = begin(prompt(70 + i, 480));

@@ -33,8 +33,8 @@ void write_session(const std::string &path, int32_t n_tokens, uint64_t model, in
     text.salt = WEIR_PREFIX_NO_SALT;
     text.pages = table.data(), text.page_stride = blocks;
     text.spec = &spec;
-    float            state[16] = {};
-    weir_prefix_mark mark = { n_tokens, state };
+    float                state[16] = {};
+    weir_prefix_snapshot mark = { n_tokens, state };
     if (bits != 0) {
         identity.state_bytes = sizeof state;
         text.states = &mark, text.n_states = 1;

@@ -1,4 +1,4 @@
-/* engine/kv/staging.h - cold blocks on their way to attention, which reads them once or twice per
+/* engine/kv/prefetch.h - cold blocks on their way to attention, which reads them once or twice per
  * layer and step and keeps none.
  *
  * A segment (the rows of one sequence in a step) that sees cold blocks comes to attention in ranges
@@ -19,23 +19,23 @@
 extern "C" {
 #endif
 
-typedef struct weir_kv_staging weir_kv_staging;
+typedef struct weir_kv_prefetch weir_kv_prefetch;
 
-typedef struct weir_kv_staging_limits {
+typedef struct weir_kv_prefetch_limits {
     int32_t segments; /* of a step */
     const int32_t
         *windows; /* [n_layers] of the spec, 0: rows see all before them; copied. NULL: all are 0 */
-} weir_kv_staging_limits;
+} weir_kv_prefetch_limits;
 
 /* What the account activations holds: on the host, and near the kernels. */
-size_t weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments);
-size_t weir_kv_staging_near_bytes(const weir_kv_spec *spec);
+size_t weir_kv_prefetch_bytes(const weir_kv_spec *spec, int32_t segments);
+size_t weir_kv_prefetch_device_bytes(const weir_kv_spec *spec);
 /* It reads so many bytes at a time, where as many follow each other below. */
-size_t                      weir_kv_staging_read_bytes(const weir_kv_spec *spec);
-WEIR_MUST_CHECK weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec,
-                                                 const weir_kv_staging_limits *limits,
-                                                 weir_ledger *ledger, weir_error *error);
-void weir_kv_staging_close(weir_kv_staging *staging); /* NULL-safe; between steps */
+size_t                      weir_kv_prefetch_read_bytes(const weir_kv_spec *spec);
+WEIR_MUST_CHECK weir_status weir_kv_prefetch_open(weir_kv_prefetch **out, const weir_kv_spec *spec,
+                                                  const weir_kv_prefetch_limits *limits,
+                                                  weir_ledger *ledger, weir_error *error);
+void weir_kv_prefetch_close(weir_kv_prefetch *prefetch); /* NULL-safe; between steps */
 
 /* One segment's rows and table; rows [0, n_past + n_rows) have pages. */
 typedef struct weir_kv_view {
@@ -46,29 +46,29 @@ typedef struct weir_kv_view {
 } weir_kv_view;
 
 /* [limits.segments] where the caller puts those of the next step. */
-weir_kv_view *weir_kv_staging_views(const weir_kv_staging *staging);
+weir_kv_view *weir_kv_prefetch_views(const weir_kv_prefetch *prefetch);
 /* Begins a step over the first n_views of them. False: all blocks are in memory, and there is
  * nothing to end. */
-bool weir_kv_staging_begin(weir_kv_staging *staging, weir_kv_store *store, int32_t n_views);
+bool weir_kv_prefetch_begin(weir_kv_prefetch *prefetch, weir_kv_store *store, int32_t n_views);
 /* Ends it, wherever it stopped. */
-void weir_kv_staging_end(weir_kv_staging *staging);
+void weir_kv_prefetch_end(weir_kv_prefetch *prefetch);
 
 /* Does the segment come in ranges in this layer? */
-bool weir_kv_staging_is_cold(const weir_kv_staging *staging, int64_t layer, int32_t segment);
+bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *prefetch, int64_t layer, int32_t segment);
 typedef struct weir_kv_range_pages {
     void *const *pages; /* [KV heads, stride] of the layer: those of the range's positions can be
                            read until it is given back */
-    int64_t stride;
-    int32_t first_split, end_split;
-    bool    is_last;
+    int64_t      stride;
+    int32_t      first_split, end_split;
+    bool         is_last;
 } weir_kv_range_pages;
 /* The next range, in the order above; each is given back before the next is taken. */
-void weir_kv_staging_take(weir_kv_staging *staging, int64_t layer, int32_t segment,
-                          weir_kv_range_pages *range);
-void weir_kv_staging_give(weir_kv_staging *staging);
+void weir_kv_prefetch_take(weir_kv_prefetch *prefetch, int64_t layer, int32_t segment,
+                           weir_kv_range_pages *range);
+void weir_kv_prefetch_give(weir_kv_prefetch *prefetch);
 /* Some of its blocks could not be read in the step that ended last; those are lost (residency.h).
  * `why`: a text, until the next step. */
-bool weir_kv_staging_failed(const weir_kv_staging *staging, int32_t segment, const char **why);
+bool weir_kv_prefetch_failed(const weir_kv_prefetch *prefetch, int32_t segment, const char **why);
 
 #ifdef __cplusplus
 }

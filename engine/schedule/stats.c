@@ -1,4 +1,4 @@
-/* engine/schedule/seen.c - what other threads may see of slots, pages and kept texts. */
+/* engine/schedule/stats.c - what other threads may see of slots, pages and kept texts. */
 #include "engine/schedule/job.h"
 
 /* Pages of all layers and heads are taken and given back together. */
@@ -7,11 +7,11 @@ static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             per_block = weir_kv_pages_for(spec, 1);
     if (per_block == 0) return 0;
-    return pages.others / per_block * (int64_t)weir_kv_block_room(spec) +
-           pages.sinks / per_block * (int64_t)weir_kv_sink_block_room(spec);
+    return pages.others / per_block * (int64_t)weir_kv_block_stride(spec) +
+           pages.sinks / per_block * (int64_t)weir_kv_sink_block_stride(spec);
 }
 
-static weir_service_sequence seen_of(const choice *c)
+static weir_service_sequence stats_of(const choice *c)
 {
     const weir_sequence *const sequence = c->sequence;
     weir_service_sequence      seen = { .job = c->job->serial,
@@ -22,14 +22,14 @@ static weir_service_sequence seen_of(const choice *c)
                                         .kv_bytes = (int64_t)weir_sequence_kv_bytes(sequence),
                                         .kv_claim = c->job->choice_bytes,
                                         .banks = weir_runner_banks(c->job->service->runner, sequence) };
-    if (sequence->keeping == NULL) return seen;
-    const weir_keeping_count rows =
-        weir_keeping_count_of(sequence->keeping, &sequence->table, sequence->n_computed);
+    if (sequence->policy_run == NULL) return seen;
+    const weir_policy_run_count rows =
+        weir_policy_run_count_of(sequence->policy_run, &sequence->table, sequence->n_computed);
     seen.kv_policy = c->job->usage.kv_policy;
     seen.kv_budget = c->job->usage.kv_budget;
     seen.n_live = rows.live;
     seen.n_evicted = rows.evicted;
-    seen.policy_bytes = (int64_t)weir_keeping_bytes(c->job->keeping);
+    seen.policy_bytes = (int64_t)weir_policy_run_bytes(c->job->policy_run);
     return seen;
 }
 
@@ -40,7 +40,7 @@ void weir_service_publish(weir_service *service)
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL) continue;
-        service->seen[service->n_seen++] = seen_of(c);
+        service->seen[service->n_seen++] = stats_of(c);
     }
     const weir_kv_pages free = weir_service_free_pages(service);
     const int64_t       per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
@@ -60,8 +60,8 @@ void weir_service_publish(weir_service *service)
     if (service->prefix != NULL) {
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
-        service->stats.kept_cut_texts = kept.n_cut;
-        service->stats.kept_cut_tokens = kept.n_cut_tokens;
+        service->stats.kept_pruned_texts = kept.n_pruned;
+        service->stats.kept_pruned_tokens = kept.n_pruned_tokens;
         service->stats.kept_states = kept.n_snapshots;
         service->stats.kept_bytes = bytes_of(service, weir_prefix_reclaimable(service->prefix));
         service->stats.dropped_tokens = kept.dropped_tokens;

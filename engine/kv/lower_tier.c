@@ -1,4 +1,4 @@
-#include "engine/kv/spill.h"
+#include "engine/kv/lower_tier.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,16 +18,16 @@
 
 enum { PIECES = 256, TMPFS = 0x01021994 };
 
-struct weir_spill {
-    weir_ledger  *ledger;
-    weir_spill_io io;
-    char         *folder;
-    int           fd;
-    bool          is_direct;
-    int64_t       n_blocks, n_host_blocks, n_parts, n_free,
+struct weir_lower_tier {
+    weir_ledger       *ledger;
+    weir_lower_tier_io io;
+    char              *folder;
+    int                fd;
+    bool               is_direct;
+    int64_t            n_blocks, n_host_blocks, n_parts, n_free,
         n_free_host; /* n_free: those in memory, too */
     int64_t next, next_host; /* where the search for a free block goes on */
-    size_t  block_bytes, book_bytes;
+    size_t  block_bytes, metadata_bytes;
     size_t *part_bytes; /* [n_parts]; this and the next two owned, with the bits */
     size_t *part_start, *host_start; /* [n_parts] in the file, in memory */
     char   *host; /* of the first blocks; NULL: there are none */
@@ -41,7 +41,7 @@ struct weir_spill {
 /* ---- opening --------------------------------------------------------------------------------- */
 static size_t words_of(int64_t n_blocks) { return ((size_t)n_blocks + 63) / 64; }
 
-size_t weir_spill_book_bytes(int64_t n_blocks, int64_t n_parts)
+size_t weir_lower_tier_metadata_bytes(int64_t n_blocks, int64_t n_parts)
 {
     return words_of(n_blocks) * sizeof(uint64_t) + 3 * (size_t)n_parts * sizeof(size_t);
 }
@@ -69,17 +69,17 @@ static bool turn_direct(int fd)
     const int flags = fcntl(fd, F_GETFL);
     void     *page = NULL;
     if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT) != 0) return false;
-    bool does = posix_memalign(&page, WEIR_SPILL_ALIGNMENT, WEIR_SPILL_ALIGNMENT) == 0;
-    if (does) memset(page, 0, WEIR_SPILL_ALIGNMENT);
-    does = does && pwrite(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT &&
-           pread(fd, page, WEIR_SPILL_ALIGNMENT, 0) == WEIR_SPILL_ALIGNMENT &&
+    bool does = posix_memalign(&page, WEIR_LOWER_TIER_ALIGNMENT, WEIR_LOWER_TIER_ALIGNMENT) == 0;
+    if (does) memset(page, 0, WEIR_LOWER_TIER_ALIGNMENT);
+    does = does && pwrite(fd, page, WEIR_LOWER_TIER_ALIGNMENT, 0) == WEIR_LOWER_TIER_ALIGNMENT &&
+           pread(fd, page, WEIR_LOWER_TIER_ALIGNMENT, 0) == WEIR_LOWER_TIER_ALIGNMENT &&
            ftruncate(fd, 0) == 0;
     free(page);
     if (!does) (void)fcntl(fd, F_SETFL, flags);
     return does;
 }
 
-static weir_status open_file(weir_spill *s, weir_error *error)
+static weir_status open_file(weir_lower_tier *s, weir_error *error)
 {
     struct statfs system;
     s->fd = open_nameless(s->folder);
@@ -97,7 +97,8 @@ static weir_status open_file(weir_spill *s, weir_error *error)
     return WEIR_OK;
 }
 
-static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_error *error)
+static weir_status lay_out(weir_lower_tier *s, const weir_lower_tier_layout *layout,
+                           weir_error *error)
 {
     const size_t in_memory = (size_t)s->n_host_blocks,
                  in_file = (size_t)(s->n_blocks - s->n_host_blocks);
@@ -106,7 +107,7 @@ static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_
         s->part_start[part] = at;
         s->host_start[part] = s->host_bytes;
         s->part_bytes[part] = layout->part_bytes[part];
-        WEIR_ASSERT(s->part_bytes[part] % WEIR_SPILL_ALIGNMENT == 0);
+        WEIR_ASSERT(s->part_bytes[part] % WEIR_LOWER_TIER_ALIGNMENT == 0);
         s->block_bytes += s->part_bytes[part];
         if (s->part_bytes[part] > s->way_bytes) s->way_bytes = s->part_bytes[part];
         if (!weir_mul_size(&all, s->part_bytes[part], (size_t)s->n_blocks) ||
@@ -121,7 +122,7 @@ static weir_status lay_out(weir_spill *s, const weir_spill_layout *layout, weir_
     return WEIR_OK;
 }
 
-static weir_status open_memory(weir_spill *s, weir_error *error)
+static weir_status open_memory(weir_lower_tier *s, weir_error *error)
 {
     const bool has_way = weir_ledger_device(s->ledger) != NULL && s->n_blocks > s->n_host_blocks;
     WEIR_TRY(weir_ledger_alloc_beside(s->ledger, (void **)&s->host, WEIR_ACCOUNT_KV, s->host_bytes,
@@ -131,10 +132,10 @@ static weir_status open_memory(weir_spill *s, weir_error *error)
                                     error);
 }
 
-weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, weir_ledger *ledger,
-                            weir_error *error)
+weir_status weir_lower_tier_open(weir_lower_tier **out, const weir_lower_tier_layout *layout,
+                                 weir_ledger *ledger, weir_error *error)
 {
-    weir_spill *const s = calloc(1, sizeof *s);
+    weir_lower_tier *const s = calloc(1, sizeof *s);
     if (s == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the KV pages that leave memory");
     s->fd = -1;
@@ -145,15 +146,15 @@ weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, w
     s->n_parts = layout->n_parts;
     s->folder = strdup(layout->folder != NULL ? layout->folder : "");
     (void)pthread_mutex_init(&s->way_lock, NULL);
-    weir_spill_set_io(s, NULL);
+    weir_lower_tier_set_io(s, NULL);
     void       *books = NULL;
     weir_status status =
         s->folder != NULL ? WEIR_OK : weir_error_set(error, WEIR_ENOMEM, "no memory for a path");
     if (status == WEIR_OK)
         status = weir_ledger_alloc(ledger, &books, WEIR_ACCOUNT_PAGE_TABLES,
-                                   weir_spill_book_bytes(s->n_blocks, s->n_parts), error);
+                                   weir_lower_tier_metadata_bytes(s->n_blocks, s->n_parts), error);
     if (status == WEIR_OK) {
-        s->book_bytes = weir_spill_book_bytes(s->n_blocks, s->n_parts);
+        s->metadata_bytes = weir_lower_tier_metadata_bytes(s->n_blocks, s->n_parts);
         s->used = books;
         s->part_bytes = (size_t *)(s->used + words_of(s->n_blocks));
         s->part_start = s->part_bytes + s->n_parts;
@@ -163,48 +164,49 @@ weir_status weir_spill_open(weir_spill **out, const weir_spill_layout *layout, w
     if (status == WEIR_OK) status = open_memory(s, error);
     if (status == WEIR_OK && s->n_blocks > s->n_host_blocks) status = open_file(s, error);
     if (status != WEIR_OK)
-        weir_spill_close(s);
+        weir_lower_tier_close(s);
     else
         *out = s;
     return status;
 }
 
 /* Blocks of the file that are taken. */
-static int64_t on_disk(const weir_spill *s)
+static int64_t on_disk(const weir_lower_tier *s)
 {
     return (s->n_blocks - s->n_free) - (s->n_host_blocks - s->n_free_host);
 }
 
-void weir_spill_close(weir_spill *spill)
+void weir_lower_tier_close(weir_lower_tier *lower)
 {
-    if (spill == NULL) return;
-    if (spill->fd >= 0) (void)close(spill->fd);
-    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
-                       (size_t)on_disk(spill) * spill->block_bytes);
-    weir_ledger_free_beside(spill->ledger, spill->host, WEIR_ACCOUNT_KV, spill->host_bytes);
-    weir_ledger_free_beside(spill->ledger, spill->way, WEIR_ACCOUNT_KV, spill->way_bytes);
-    if (spill->used != NULL)
-        weir_ledger_free(spill->ledger, spill->used, WEIR_ACCOUNT_PAGE_TABLES, spill->book_bytes);
-    (void)pthread_mutex_destroy(&spill->way_lock);
-    free(spill->folder);
-    free(spill);
+    if (lower == NULL) return;
+    if (lower->fd >= 0) (void)close(lower->fd);
+    weir_ledger_return(lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV,
+                       (size_t)on_disk(lower) * lower->block_bytes);
+    weir_ledger_free_beside(lower->ledger, lower->host, WEIR_ACCOUNT_KV, lower->host_bytes);
+    weir_ledger_free_beside(lower->ledger, lower->way, WEIR_ACCOUNT_KV, lower->way_bytes);
+    if (lower->used != NULL)
+        weir_ledger_free(lower->ledger, lower->used, WEIR_ACCOUNT_PAGE_TABLES,
+                         lower->metadata_bytes);
+    (void)pthread_mutex_destroy(&lower->way_lock);
+    free(lower->folder);
+    free(lower);
 }
 
-static const weir_spill_io system_io = { .write = pwritev, .read = pread };
+static const weir_lower_tier_io system_io = { .write = pwritev, .read = pread };
 
-void weir_spill_set_io(weir_spill *spill, const weir_spill_io *io)
+void weir_lower_tier_set_io(weir_lower_tier *lower, const weir_lower_tier_io *io)
 {
-    spill->io = io != NULL ? *io : system_io;
+    lower->io = io != NULL ? *io : system_io;
 }
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
-static bool is_used(const weir_spill *s, int64_t block)
+static bool is_used(const weir_lower_tier *s, int64_t block)
 {
     return (s->used[block / 64] >> (block % 64) & 1) != 0;
 }
 
 /* A free block of [first, end), in which there is one, from *next on and then from the first. */
-static int32_t take_between(weir_spill *s, int64_t first, int64_t end, int64_t *next)
+static int32_t take_between(weir_lower_tier *s, int64_t first, int64_t end, int64_t *next)
 {
     int64_t at = *next;
     while (at >= end || is_used(s, at)) {
@@ -221,74 +223,74 @@ static int32_t take_between(weir_spill *s, int64_t first, int64_t end, int64_t *
     return (int32_t)at;
 }
 
-weir_status weir_spill_take(weir_spill *spill, int32_t *block, weir_error *error)
+weir_status weir_lower_tier_alloc(weir_lower_tier *lower, int32_t *block, weir_error *error)
 {
-    if (spill->n_free == 0)
+    if (lower->n_free == 0)
         return weir_error_set(
             error, WEIR_EFULL, "all %" PRId64 " blocks of KV pages %s are taken; raise %s",
-            spill->n_blocks, spill->n_host_blocks > 0 ? "below the device" : "on disk",
-            spill->n_host_blocks > 0 ? "kv.tiers.host or memory.disk" : "memory.disk");
-    if (spill->n_free_host > 0) {
-        spill->n_free_host--;
-        *block = take_between(spill, 0, spill->n_host_blocks, &spill->next_host);
+            lower->n_blocks, lower->n_host_blocks > 0 ? "below the device" : "on disk",
+            lower->n_host_blocks > 0 ? "kv.tiers.host or memory.disk" : "memory.disk");
+    if (lower->n_free_host > 0) {
+        lower->n_free_host--;
+        *block = take_between(lower, 0, lower->n_host_blocks, &lower->next_host);
         return WEIR_OK;
     }
-    WEIR_TRY(weir_ledger_reserve(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes,
+    WEIR_TRY(weir_ledger_reserve(lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, lower->block_bytes,
                                  error));
-    *block = take_between(spill, spill->n_host_blocks, spill->n_blocks, &spill->next);
+    *block = take_between(lower, lower->n_host_blocks, lower->n_blocks, &lower->next);
     return WEIR_OK;
 }
 
-void weir_spill_give(weir_spill *spill, int32_t block)
+void weir_lower_tier_free(weir_lower_tier *lower, int32_t block)
 {
-    WEIR_ASSERT(block >= 0 && block < spill->n_blocks && is_used(spill, block));
-    spill->used[block / 64] &= ~(UINT64_C(1) << (block % 64));
-    spill->n_free++;
-    if (block < spill->n_host_blocks) {
-        spill->n_free_host++;
+    WEIR_ASSERT(block >= 0 && block < lower->n_blocks && is_used(lower, block));
+    lower->used[block / 64] &= ~(UINT64_C(1) << (block % 64));
+    lower->n_free++;
+    if (block < lower->n_host_blocks) {
+        lower->n_free_host++;
         return;
     }
-    weir_ledger_return(spill->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, spill->block_bytes);
-    if (on_disk(spill) > 0) return;
-    spill->next = spill->n_host_blocks;
-    if (ftruncate(spill->fd, 0) != 0)
-        weir_log(WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", spill->folder,
+    weir_ledger_return(lower->ledger, WEIR_TIER_DISK, WEIR_ACCOUNT_KV, lower->block_bytes);
+    if (on_disk(lower) > 0) return;
+    lower->next = lower->n_host_blocks;
+    if (ftruncate(lower->fd, 0) != 0)
+        weir_log(WEIR_LOG_DEBUG, "%s: the file of KV pages keeps its size: %s", lower->folder,
                  strerror(errno));
 }
 
-int64_t weir_spill_free_blocks(const weir_spill *spill) { return spill->n_free; }
+int64_t weir_lower_tier_free_blocks(const weir_lower_tier *lower) { return lower->n_free; }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
-static off_t offset_of(const weir_spill *s, int32_t block, int64_t part, size_t at)
+static off_t offset_of(const weir_lower_tier *s, int32_t block, int64_t part, size_t at)
 {
     return (off_t)(s->part_start[part] + (size_t)(block - s->n_host_blocks) * s->part_bytes[part] +
                    at);
 }
 
-static char *memory_of(const weir_spill *s, int32_t block, int64_t part, size_t at)
+static char *memory_of(const weir_lower_tier *s, int32_t block, int64_t part, size_t at)
 {
     return s->host + s->host_start[part] + (size_t)block * s->part_bytes[part] + at;
 }
 
-static weir_status write_file(weir_spill *spill, int32_t block, int64_t part,
+static weir_status write_file(weir_lower_tier *lower, int32_t block, int64_t part,
                               const struct iovec *pieces, int n_pieces, weir_error *error)
 {
     struct iovec left[PIECES];
-    off_t        at = offset_of(spill, block, part, 0);
+    off_t        at = offset_of(lower, block, part, 0);
     const off_t  start = at;
     for (int first = 0; first < n_pieces; first += PIECES) {
         int n = n_pieces - first < PIECES ? n_pieces - first : PIECES, done = 0;
         memcpy(left, pieces + first, (size_t)n * sizeof *left);
         while (done < n) {
-            const ssize_t wrote = spill->io.write(spill->fd, left + done, n - done, at);
+            const ssize_t wrote = lower->io.write(lower->fd, left + done, n - done, at);
             if (wrote < 0 && errno == EINTR) continue;
             if (wrote <= 0) {
                 const int reason = wrote < 0 ? errno : ENOSPC;
-                atomic_fetch_add(&spill->write_errors, 1);
+                atomic_fetch_add(&lower->write_errors, 1);
                 return weir_error_set(
                     error, WEIR_EIO,
                     "%s: cannot write KV pages: %s; make room there, or lower memory.disk",
-                    spill->folder, strerror(reason));
+                    lower->folder, strerror(reason));
             }
             at += wrote;
             size_t over = (size_t)wrote;
@@ -298,17 +300,17 @@ static weir_status write_file(weir_spill *spill, int32_t block, int64_t part,
             left[done].iov_len -= over;
         }
     }
-    if (!spill->is_direct) {
-        (void)sync_file_range(spill->fd, start, at - start,
+    if (!lower->is_direct) {
+        (void)sync_file_range(lower->fd, start, at - start,
                               SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
-        (void)posix_fadvise(spill->fd, start, at - start, POSIX_FADV_DONTNEED);
+        (void)posix_fadvise(lower->fd, start, at - start, POSIX_FADV_DONTNEED);
     }
-    atomic_fetch_add(&spill->written, at - start);
+    atomic_fetch_add(&lower->written, at - start);
     return WEIR_OK;
 }
 
 /* The pieces one after the other. */
-static size_t gather(const weir_spill *s, char *out, const struct iovec *pieces, int n_pieces)
+static size_t gather(const weir_lower_tier *s, char *out, const struct iovec *pieces, int n_pieces)
 {
     size_t at = 0;
     for (int i = 0; i < n_pieces; at += pieces[i++].iov_len)
@@ -316,45 +318,45 @@ static size_t gather(const weir_spill *s, char *out, const struct iovec *pieces,
     return at;
 }
 
-weir_status weir_spill_write(weir_spill *spill, int32_t block, int64_t part,
-                             const struct iovec *pieces, int n_pieces, weir_error *error)
+weir_status weir_lower_tier_write(weir_lower_tier *lower, int32_t block, int64_t part,
+                                  const struct iovec *pieces, int n_pieces, weir_error *error)
 {
-    if (block < spill->n_host_blocks) {
-        atomic_fetch_add(&spill->written, (long long)gather(spill, memory_of(spill, block, part, 0),
+    if (block < lower->n_host_blocks) {
+        atomic_fetch_add(&lower->written, (long long)gather(lower, memory_of(lower, block, part, 0),
                                                             pieces, n_pieces));
         return WEIR_OK;
     }
-    if (spill->way == NULL) return write_file(spill, block, part, pieces, n_pieces, error);
-    (void)pthread_mutex_lock(&spill->way_lock);
-    const struct iovec all = { spill->way, gather(spill, spill->way, pieces, n_pieces) };
-    const weir_status  status = write_file(spill, block, part, &all, 1, error);
-    (void)pthread_mutex_unlock(&spill->way_lock);
+    if (lower->way == NULL) return write_file(lower, block, part, pieces, n_pieces, error);
+    (void)pthread_mutex_lock(&lower->way_lock);
+    const struct iovec all = { lower->way, gather(lower, lower->way, pieces, n_pieces) };
+    const weir_status  status = write_file(lower, block, part, &all, 1, error);
+    (void)pthread_mutex_unlock(&lower->way_lock);
     return status;
 }
 
-static weir_status read_file(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes,
-                             size_t n, weir_error *error)
+static weir_status read_file(weir_lower_tier *lower, int32_t block, int64_t part, size_t at,
+                             void *bytes, size_t n, weir_error *error)
 {
-    const off_t start = offset_of(spill, block, part, at);
+    const off_t start = offset_of(lower, block, part, at);
     for (size_t done = 0; done < n;) {
         const ssize_t got =
-            spill->io.read(spill->fd, (char *)bytes + done, n - done, start + (off_t)done);
+            lower->io.read(lower->fd, (char *)bytes + done, n - done, start + (off_t)done);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) {
             const int reason = errno;
-            atomic_fetch_add(&spill->read_errors, 1);
+            atomic_fetch_add(&lower->read_errors, 1);
             return weir_error_set(
                 error, WEIR_EIO, "%s: cannot read KV pages back: %s; check this disk",
-                spill->folder, got < 0 ? strerror(reason) : "the file ends before them");
+                lower->folder, got < 0 ? strerror(reason) : "the file ends before them");
         }
         done += (size_t)got;
     }
-    if (!spill->is_direct) (void)posix_fadvise(spill->fd, start, (off_t)n, POSIX_FADV_DONTNEED);
-    atomic_fetch_add(&spill->read, (long long)n);
+    if (!lower->is_direct) (void)posix_fadvise(lower->fd, start, (off_t)n, POSIX_FADV_DONTNEED);
+    atomic_fetch_add(&lower->read, (long long)n);
     return WEIR_OK;
 }
 
-static void copy_out(weir_spill *s, void *out, const void *bytes, size_t n, bool is_beside)
+static void copy_out(weir_lower_tier *s, void *out, const void *bytes, size_t n, bool is_beside)
 {
     if (is_beside && weir_ledger_device(s->ledger) != NULL)
         weir_device_copy_beside(weir_ledger_device(s->ledger), out, bytes, n);
@@ -363,8 +365,8 @@ static void copy_out(weir_spill *s, void *out, const void *bytes, size_t n, bool
 }
 
 /* Over the way, as many bytes at a time as it holds. */
-static weir_status read_over(weir_spill *s, int32_t block, int64_t part, size_t at, char *bytes,
-                             size_t n, bool is_beside, weir_error *error)
+static weir_status read_over(weir_lower_tier *s, int32_t block, int64_t part, size_t at,
+                             char *bytes, size_t n, bool is_beside, weir_error *error)
 {
     weir_status status = WEIR_OK;
     (void)pthread_mutex_lock(&s->way_lock);
@@ -378,8 +380,8 @@ static weir_status read_over(weir_spill *s, int32_t block, int64_t part, size_t 
 }
 
 /* What a run of blocks has in memory, then what it has in the file. */
-static weir_status read_bytes(weir_spill *s, int32_t block, int64_t part, size_t at, char *bytes,
-                              size_t n, bool is_beside, weir_error *error)
+static weir_status read_bytes(weir_lower_tier *s, int32_t block, int64_t part, size_t at,
+                              char *bytes, size_t n, bool is_beside, weir_error *error)
 {
     if (block < s->n_host_blocks) {
         const size_t left = (size_t)(s->n_host_blocks - block) * s->part_bytes[part],
@@ -395,24 +397,24 @@ static weir_status read_bytes(weir_spill *s, int32_t block, int64_t part, size_t
                           : read_file(s, block, part, at, bytes, n, error);
 }
 
-weir_status weir_spill_read(weir_spill *spill, int32_t block, int64_t part, size_t at, void *bytes,
-                            size_t n, weir_error *error)
+weir_status weir_lower_tier_read(weir_lower_tier *lower, int32_t block, int64_t part, size_t at,
+                                 void *bytes, size_t n, weir_error *error)
 {
-    return read_bytes(spill, block, part, at, bytes, n, false, error);
+    return read_bytes(lower, block, part, at, bytes, n, false, error);
 }
 
-weir_status weir_spill_read_beside(weir_spill *spill, int32_t block, int64_t part, size_t at,
-                                   void *bytes, size_t n, weir_error *error)
+weir_status weir_lower_tier_read_async(weir_lower_tier *lower, int32_t block, int64_t part,
+                                       size_t at, void *bytes, size_t n, weir_error *error)
 {
-    return read_bytes(spill, block, part, at, bytes, n, true, error);
+    return read_bytes(lower, block, part, at, bytes, n, true, error);
 }
 
-weir_spill_stats weir_spill_stats_of(const weir_spill *spill)
+weir_lower_tier_stats weir_lower_tier_stats_of(const weir_lower_tier *lower)
 {
-    return (weir_spill_stats){ .written = atomic_load(&spill->written),
-                               .read = atomic_load(&spill->read),
-                               .write_errors = atomic_load(&spill->write_errors),
-                               .read_errors = atomic_load(&spill->read_errors) };
+    return (weir_lower_tier_stats){ .written = atomic_load(&lower->written),
+                                    .read = atomic_load(&lower->read),
+                                    .write_errors = atomic_load(&lower->write_errors),
+                                    .read_errors = atomic_load(&lower->read_errors) };
 }
 
-bool weir_spill_is_direct(const weir_spill *spill) { return spill->is_direct; }
+bool weir_lower_tier_is_direct(const weir_lower_tier *lower) { return lower->is_direct; }

@@ -1,4 +1,4 @@
-/* engine/states/writing.c - the log on the disk: read as far as it is whole, written at its end,
+/* engine/states/append.c - the log on the disk: read as far as it is whole, written at its end,
  * now and then written anew without what is gone.
  *
  * A record that is not whole is damaged if a whole one follows; without one it is being written, or

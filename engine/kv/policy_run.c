@@ -1,6 +1,6 @@
-/* engine/kv/keeping.c - a policy's memory for a request, and what steps show it. What it decides is
- * carried out in tend.c. */
-#include "engine/kv/keeping_internal.h"
+/* engine/kv/policy_run.c - a policy's memory for a request, and what steps show it. What it decides
+ * is carried out in apply_policy.c. */
+#include "engine/kv/policy_run_internal.h"
 
 #include <string.h>
 
@@ -29,7 +29,7 @@ static void *place(layout *l, size_t size, int64_t a, int64_t b, int64_t c)
 
 enum { ATTENTION = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_LAST };
 
-static bool lay_out(weir_keeping *k, char *base, size_t *bytes)
+static bool lay_out(weir_policy_run *k, char *base, size_t *bytes)
 {
     const weir_policy_shape *const s = &k->shape;
     layout                         l = { base, 0, true };
@@ -56,8 +56,8 @@ static bool lay_out(weir_keeping *k, char *base, size_t *bytes)
             place(&l, sizeof(float), (k->needs & WEIR_POLICY_PLAIN_QUERIES) != 0 ? k->n_new : 0,
                   s->n_heads, s->key_dim);
         if (base != NULL)
-            k->texts[i] = (weir_keeping_text){
-                .keeping = k, .state = state, .logits = logits, .plain = plain
+            k->texts[i] = (weir_policy_sequence){
+                .policy_run = k, .state = state, .logits = logits, .plain = plain
             };
     }
     *bytes = l.at;
@@ -66,7 +66,7 @@ static bool lay_out(weir_keeping *k, char *base, size_t *bytes)
 
 /* A prompt is held whole, and a little more if that is when the policy counts to; unless it is
  * evicted from as it comes. Steps behind it have one row. */
-static int64_t peak_rows(const weir_policy *policy, const weir_keeping_options *options)
+static int64_t peak_rows(const weir_policy *policy, const weir_policy_run_options *options)
 {
     const weir_policy_options *const own = weir_policy_options_of(policy);
     const bool                       as_it_comes = own->in_prompt || options->n_prompt == 0;
@@ -80,7 +80,7 @@ static int64_t peak_rows(const weir_policy *policy, const weir_keeping_options *
 }
 
 /* The policy over no more rows than it will see. */
-static weir_status open_tight(weir_policy **out, const weir_keeping_options *options,
+static weir_status open_tight(weir_policy **out, const weir_policy_run_options *options,
                               weir_error *error)
 {
     weir_policy_shape shape = options->shape;
@@ -91,7 +91,7 @@ static weir_status open_tight(weir_policy **out, const weir_keeping_options *opt
 }
 
 /* Where statistics lie is of no interest to who goes on with the text. */
-static weir_status print_policy(weir_keeping *plan, weir_error *error)
+static weir_status print_policy(weir_policy_run *plan, weir_error *error)
 {
     weir_policy_options options = *weir_policy_options_of(plan->policy);
     memset(options.calibration, 0, sizeof options.calibration);
@@ -100,14 +100,14 @@ static weir_status print_policy(weir_keeping *plan, weir_error *error)
 }
 
 /* A policy is charged by itself: whoever pays for what this thread takes may be gone before it. */
-static weir_status open_policy(weir_keeping *plan, const weir_keeping_options *options,
+static weir_status open_policy(weir_policy_run *plan, const weir_policy_run_options *options,
                                weir_error *error)
 {
-    *plan = (weir_keeping){ .budget = options->budget,
-                            .shape = options->shape,
-                            .layers = options->layers,
-                            .n_texts = options->n_texts,
-                            .n_new = options->n_new };
+    *plan = (weir_policy_run){ .budget = options->budget,
+                               .shape = options->shape,
+                               .layers = options->layers,
+                               .n_texts = options->n_texts,
+                               .n_new = options->n_new };
     weir_payer *const before = weir_payer_set(NULL);
     const weir_status status = open_tight(&plan->policy, options, error);
     (void)weir_payer_set(before);
@@ -123,21 +123,21 @@ static weir_status open_policy(weir_keeping *plan, const weir_keeping_options *o
                           (long long)plan->shape.max_rows);
 }
 
-weir_status weir_keeping_measure(weir_keeping_size *size, const weir_keeping_options *options,
-                                 weir_error *error)
+weir_status weir_policy_run_measure(weir_policy_run_size          *size,
+                                    const weir_policy_run_options *options, weir_error *error)
 {
     enum { FRAME = 64 }; /* of a saved state, beside what the state holds */
-    weir_keeping      plan;
+    weir_policy_run   plan;
     const weir_status status = open_policy(&plan, options, error);
-    *size =
-        (weir_keeping_size){ .bytes = plan.bytes + plan.policy_bytes, .peak = plan.shape.max_rows };
+    *size = (weir_policy_run_size){ .bytes = plan.bytes + plan.policy_bytes,
+                                    .peak = plan.shape.max_rows };
     weir_buffer_free(&plan.print);
     if (status == WEIR_OK) size->saved_bytes = weir_policy_state_bytes(plan.policy) + FRAME;
     weir_policy_close(plan.policy);
     return status;
 }
 
-static weir_status settle(weir_keeping **out, weir_keeping *plan, weir_error *error)
+static weir_status settle(weir_policy_run **out, weir_policy_run *plan, weir_error *error)
 {
     void *memory;
     WEIR_TRY(weir_ledger_reserve(plan->ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP,
@@ -158,11 +158,11 @@ static weir_status settle(weir_keeping **out, weir_keeping *plan, weir_error *er
                                    error); /* checked before */
 }
 
-weir_status weir_keeping_open(weir_keeping **out, const weir_keeping_options *options,
-                              weir_ledger *ledger, weir_error *error)
+weir_status weir_policy_run_open(weir_policy_run **out, const weir_policy_run_options *options,
+                                 weir_ledger *ledger, weir_error *error)
 {
-    weir_keeping plan;
-    weir_status  status = open_policy(&plan, options, error);
+    weir_policy_run plan;
+    weir_status     status = open_policy(&plan, options, error);
     plan.ledger = ledger;
     if (status == WEIR_OK) status = settle(out, &plan, error);
     weir_buffer_free(&plan.print);
@@ -170,43 +170,49 @@ weir_status weir_keeping_open(weir_keeping **out, const weir_keeping_options *op
     return status;
 }
 
-void weir_keeping_close(weir_keeping *keeping)
+void weir_policy_run_close(weir_policy_run *policy_run)
 {
-    if (keeping == NULL) return;
-    weir_ledger *const ledger = keeping->ledger;
-    const size_t       bytes = keeping->bytes;
-    weir_policy_close(keeping->policy);
-    weir_ledger_return(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, keeping->policy_bytes);
-    weir_ledger_free(ledger, keeping, WEIR_ACCOUNT_HTTP, bytes);
+    if (policy_run == NULL) return;
+    weir_ledger *const ledger = policy_run->ledger;
+    const size_t       bytes = policy_run->bytes;
+    weir_policy_close(policy_run->policy);
+    weir_ledger_return(ledger, WEIR_TIER_HOST, WEIR_ACCOUNT_HTTP, policy_run->policy_bytes);
+    weir_ledger_free(ledger, policy_run, WEIR_ACCOUNT_HTTP, bytes);
 }
 
-const weir_policy *weir_keeping_policy(const weir_keeping *keeping) { return keeping->policy; }
-size_t             weir_keeping_bytes(const weir_keeping *keeping)
+const weir_policy *weir_policy_run_policy(const weir_policy_run *policy_run)
 {
-    return keeping->bytes + keeping->policy_bytes;
+    return policy_run->policy;
 }
-int64_t weir_keeping_peak(const weir_keeping *keeping) { return keeping->shape.max_rows; }
+size_t weir_policy_run_bytes(const weir_policy_run *policy_run)
+{
+    return policy_run->bytes + policy_run->policy_bytes;
+}
+int64_t weir_policy_run_peak(const weir_policy_run *policy_run)
+{
+    return policy_run->shape.max_rows;
+}
 
 /* ---- a sequence ------------------------------------------------------------------------------ */
-void weir_keeping_restart(weir_keeping_text *text)
+void weir_policy_run_restart(weir_policy_sequence *text)
 {
-    weir_policy_reset(text->keeping->policy, text->state);
-    text->n_tended = 0;
+    weir_policy_reset(text->policy_run->policy, text->state);
+    text->n_applied = 0;
 }
 
-weir_keeping_text *weir_keeping_begin(weir_keeping *keeping, int32_t i, int32_t n_prompt,
-                                      int32_t n_pinned)
+weir_policy_sequence *weir_policy_run_begin(weir_policy_run *policy_run, int32_t i,
+                                            int32_t n_prompt, int32_t n_pinned)
 {
-    WEIR_ASSERT(i >= 0 && i < keeping->n_texts);
-    weir_keeping_text *const text = &keeping->texts[i];
+    WEIR_ASSERT(i >= 0 && i < policy_run->n_texts);
+    weir_policy_sequence *const text = &policy_run->texts[i];
     text->n_prompt = n_prompt;
     text->n_pinned = n_pinned;
     text->n_turns = 0;
-    weir_keeping_restart(text);
+    weir_policy_run_restart(text);
     return text;
 }
 
-bool weir_keeping_turn(weir_keeping_text *text, int32_t n_computed, int32_t n_prompt)
+bool weir_policy_run_turn(weir_policy_sequence *text, int32_t n_computed, int32_t n_prompt)
 {
     if (text->n_turns == WEIR_TURNS) return false;
     text->turns[text->n_turns++] =
@@ -216,21 +222,21 @@ bool weir_keeping_turn(weir_keeping_text *text, int32_t n_computed, int32_t n_pr
     return true;
 }
 
-int32_t weir_keeping_prompt_end(const weir_keeping_text *text, int32_t at)
+int32_t weir_policy_run_prompt_end(const weir_policy_sequence *text, int32_t at)
 {
     for (int32_t i = 0; i < text->n_turns; i++)
         if (at < text->turns[i].end) return text->turns[i].prompt;
     return text->n_prompt;
 }
 
-void weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src)
+void weir_policy_run_fork(weir_policy_sequence *dst, const weir_policy_sequence *src)
 {
-    WEIR_ASSERT(weir_policy_state_bytes(dst->keeping->policy) ==
-                weir_policy_state_bytes(src->keeping->policy));
-    memcpy(dst->state, src->state, weir_policy_state_bytes(src->keeping->policy));
+    WEIR_ASSERT(weir_policy_state_bytes(dst->policy_run->policy) ==
+                weir_policy_state_bytes(src->policy_run->policy));
+    memcpy(dst->state, src->state, weir_policy_state_bytes(src->policy_run->policy));
     dst->n_prompt = src->n_prompt;
     dst->n_pinned = src->n_pinned;
-    dst->n_tended = src->n_tended;
+    dst->n_applied = src->n_applied;
     dst->n_turns = src->n_turns;
     memcpy(dst->turns, src->turns, (size_t)src->n_turns * sizeof *src->turns);
 }
@@ -238,52 +244,53 @@ void weir_keeping_fork(weir_keeping_text *dst, const weir_keeping_text *src)
 /* Sums over all queries. */
 enum { SUMS = WEIR_POLICY_MASS | WEIR_POLICY_BELOW | WEIR_POLICY_PLAIN_QUERIES };
 
-bool weir_keeping_sees_all(const weir_keeping_text *text)
+bool weir_policy_run_observes_all(const weir_policy_sequence *text)
 {
-    const weir_policy_options *const options = weir_policy_options_of(text->keeping->policy);
+    const weir_policy_options *const options = weir_policy_options_of(text->policy_run->policy);
     const bool counts_steps = options->trigger == WEIR_TRIGGER_FORWARDS && options->every > 1;
-    return (text->keeping->needs & SUMS) != 0 || options->in_prompt || counts_steps;
+    return (text->policy_run->needs & SUMS) != 0 || options->in_prompt || counts_steps;
 }
 
-int32_t weir_keeping_unseen(const weir_keeping_text *text)
+int32_t weir_policy_run_unobserved(const weir_policy_sequence *text)
 {
-    const int64_t window = weir_policy_window(text->keeping->policy),
-                  n_prompt = keeping_first_prompt(text);
-    if (weir_keeping_sees_all(text)) return 0;
+    const int64_t window = weir_policy_window(text->policy_run->policy),
+                  n_prompt = policy_run_first_prompt(text);
+    if (weir_policy_run_observes_all(text)) return 0;
     return n_prompt > window ? (int32_t)(n_prompt - window) : 0;
 }
 
-bool weir_keeping_needs_turns(const weir_keeping_text *text)
+bool weir_policy_run_needs_turns(const weir_policy_sequence *text)
 {
-    return weir_keeping_sees_all(text) || weir_policy_options_of(text->keeping->policy)->pin_prompt;
+    return weir_policy_run_observes_all(text) ||
+           weir_policy_options_of(text->policy_run->policy)->pin_prompt;
 }
 
-bool weir_keeping_has_room(const weir_keeping_text *text, const weir_kv_table *table,
-                           int32_t n_rows)
+bool weir_policy_run_fits(const weir_policy_sequence *text, const weir_kv_table *table,
+                          int32_t n_rows)
 {
-    const weir_keeping *const k = text->keeping;
-    bool                      has_room = true;
-    for (int64_t i = 0; has_room && i < keeping_heads(k); i++)
-        has_room = keeping_rows(k, table, i) + n_rows <= k->shape.max_rows;
+    const weir_policy_run *const k = text->policy_run;
+    bool                         has_room = true;
+    for (int64_t i = 0; has_room && i < policy_run_heads(k); i++)
+        has_room = policy_run_rows(k, table, i) + n_rows <= k->shape.max_rows;
     return has_room;
 }
 
 /* ---- seeing ---------------------------------------------------------------------------------- */
 /* With one query the mass is all three. */
-weir_keeping_view weir_keeping_view_of(const weir_keeping_text *text, int32_t n_queries)
+weir_policy_run_view weir_policy_run_view_of(const weir_policy_sequence *text, int32_t n_queries)
 {
-    const weir_keeping *const k = text->keeping;
-    const bool                wants_mass =
+    const weir_policy_run *const k = text->policy_run;
+    const bool                   wants_mass =
         n_queries == 1 ? (k->needs & ATTENTION) != 0 : (k->needs & WEIR_POLICY_MASS) != 0;
-    return (weir_keeping_view){ .logits = text->logits,
-                                .mass = wants_mass ? k->mass : NULL,
-                                .below = n_queries == 1 ? NULL : k->below,
-                                .last = n_queries == 1 ? NULL : k->last,
-                                .stride = k->shape.max_rows,
-                                .plain = text->plain };
+    return (weir_policy_run_view){ .logits = text->logits,
+                                   .mass = wants_mass ? k->mass : NULL,
+                                   .below = n_queries == 1 ? NULL : k->below,
+                                   .last = n_queries == 1 ? NULL : k->last,
+                                   .stride = k->shape.max_rows,
+                                   .plain = text->plain };
 }
 
-int64_t keeping_layer(const weir_keeping *k, int64_t layer)
+int64_t policy_run_layer(const weir_policy_run *k, int64_t layer)
 {
     int64_t i = 0;
     while (i < k->shape.n_layers && k->layers[i] < layer) i++;
@@ -291,15 +298,15 @@ int64_t keeping_layer(const weir_keeping *k, int64_t layer)
     return i;
 }
 
-void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64_t layer,
-                      int32_t first_position, const weir_policy_queries *queries)
+void weir_policy_run_observe(weir_policy_sequence *text, const weir_kv_table *table, int64_t layer,
+                             int32_t first_position, const weir_policy_queries *queries)
 {
-    weir_keeping *const            k = text->keeping;
+    weir_policy_run *const         k = text->policy_run;
     const weir_policy_shape *const s = &k->shape;
     int64_t *const                 n_rows = k->n_rows; /* of this layer */
     for (int64_t h = 0; h < s->n_kv_heads; h++)
         n_rows[h] = weir_kv_rows_at(table, layer * s->n_kv_heads + h) + queries->n;
-    const weir_policy_observation seen = { .layer = keeping_layer(k, layer),
+    const weir_policy_observation seen = { .layer = policy_run_layer(k, layer),
                                            .n_queries = queries->n,
                                            .first_position = first_position,
                                            .n_rows = n_rows,
@@ -315,51 +322,54 @@ void weir_keeping_see(weir_keeping_text *text, const weir_kv_table *table, int64
     weir_policy_observe(k->policy, text->state, &seen);
 }
 
-void weir_keeping_advance(weir_keeping_text *text, int32_t n_new, int32_t next_position)
+void weir_policy_run_advance(weir_policy_sequence *text, int32_t n_new, int32_t next_position)
 {
-    weir_policy_advance(text->keeping->policy, text->state, n_new, next_position);
+    weir_policy_advance(text->policy_run->policy, text->state, n_new, next_position);
 }
 
-weir_keeping_count weir_keeping_count_of(const weir_keeping_text *text, const weir_kv_table *table,
-                                         int32_t n_computed)
+weir_policy_run_count weir_policy_run_count_of(const weir_policy_sequence *text,
+                                               const weir_kv_table *table, int32_t n_computed)
 {
-    const weir_keeping *const k = text->keeping;
-    const int64_t             n = keeping_heads(k);
-    int64_t                   live = 0;
-    for (int64_t i = 0; i < n; i++) live += keeping_rows(k, table, i);
+    const weir_policy_run *const k = text->policy_run;
+    const int64_t                n = policy_run_heads(k);
+    int64_t                      live = 0;
+    for (int64_t i = 0; i < n; i++) live += policy_run_rows(k, table, i);
     live = (live + n / 2) / n;
-    return (weir_keeping_count){ .live = live, .evicted = n_computed - live };
+    return (weir_policy_run_count){ .live = live, .evicted = n_computed - live };
 }
 
 /* ---- between turns --------------------------------------------------------------------------- */
-void weir_keeping_past_of(weir_keeping_past *past, const weir_keeping_text *text)
+void weir_policy_history_of(weir_policy_history *past, const weir_policy_sequence *text)
 {
-    *past = (weir_keeping_past){ .budget = text->keeping->budget,
-                                 .n_pinned = text->n_pinned,
-                                 .n_turns = text->n_turns };
-    weir_policy_digest(text->keeping->policy, past->policy);
+    *past = (weir_policy_history){ .budget = text->policy_run->budget,
+                                   .n_pinned = text->n_pinned,
+                                   .n_turns = text->n_turns };
+    weir_policy_digest(text->policy_run->policy, past->policy);
     memcpy(past->turns, text->turns, (size_t)text->n_turns * sizeof *text->turns);
 }
 
-const char *weir_keeping_policy_text(const weir_keeping_text *text) { return text->keeping->text; }
-
-size_t weir_keeping_saved_bytes(const weir_keeping_text *text)
+const char *weir_policy_run_policy_text(const weir_policy_sequence *text)
 {
-    return weir_policy_saved_bytes(text->keeping->policy, text->state);
+    return text->policy_run->text;
 }
 
-void weir_keeping_save(const weir_keeping_text *text, void *state)
+size_t weir_policy_run_saved_bytes(const weir_policy_sequence *text)
 {
-    weir_policy_write(text->keeping->policy, text->state, state);
+    return weir_policy_saved_bytes(text->policy_run->policy, text->state);
 }
 
-weir_status weir_keeping_load(weir_keeping_text *text, const weir_keeping_past *past,
-                              const weir_kv_table *table, const void *state, size_t n,
-                              weir_error *error)
+void weir_policy_run_save(const weir_policy_sequence *text, void *state)
 {
-    weir_keeping *const k = text->keeping;
-    const int32_t       end = past->turns[past->n_turns - 1].end;
-    for (int64_t i = 0; i < keeping_heads(k); i++) k->n_rows[i] = keeping_rows(k, table, i);
+    weir_policy_write(text->policy_run->policy, text->state, state);
+}
+
+weir_status weir_policy_run_load(weir_policy_sequence *text, const weir_policy_history *past,
+                                 const weir_kv_table *table, const void *state, size_t n,
+                                 weir_error *error)
+{
+    weir_policy_run *const k = text->policy_run;
+    const int32_t          end = past->turns[past->n_turns - 1].end;
+    for (int64_t i = 0; i < policy_run_heads(k); i++) k->n_rows[i] = policy_run_rows(k, table, i);
     WEIR_TRY(weir_policy_load(k->policy, text->state, state, n, error));
     if (!weir_policy_fits(k->policy, text->state, k->n_rows, end)) {
         weir_policy_reset(k->policy, text->state);
@@ -369,6 +379,6 @@ weir_status weir_keeping_load(weir_keeping_text *text, const weir_keeping_past *
     }
     text->n_turns = past->n_turns;
     memcpy(text->turns, past->turns, (size_t)past->n_turns * sizeof *past->turns);
-    text->n_tended = end;
+    text->n_applied = end;
     return WEIR_OK;
 }

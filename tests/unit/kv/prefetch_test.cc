@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-#include "engine/kv/staging.h"
+#include "engine/kv/prefetch.h"
 #include "kernels/abi/ops.h"
 #include "offload/ledger.h"
 
@@ -70,15 +70,15 @@ class Staging : public ::testing::Test {
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
         reads_until_failure = -1;
         fails_once = false;
-        const weir_spill_io io = { pwritev, faulty_read };
-        weir_spill_set_io(weir_kv_store_spill(store_), &io);
+        const weir_lower_tier_io io = { pwritev, faulty_read };
+        weir_lower_tier_set_io(weir_kv_store_lower_tier(store_), &io);
         windows_ = windows;
-        const weir_kv_staging_limits limits = { 3, windows_.data() };
-        const size_t                 before = total();
-        ASSERT_EQ(weir_kv_staging_open(&staging_, &spec_, &limits, ledger_, &error_), WEIR_OK)
+        const weir_kv_prefetch_limits limits = { 3, windows_.data() };
+        const size_t                  before = total();
+        ASSERT_EQ(weir_kv_prefetch_open(&prefetch_, &spec_, &limits, ledger_, &error_), WEIR_OK)
             << error_.text;
         EXPECT_EQ(total() - before,
-                  weir_kv_staging_bytes(&spec_, 3) + weir_kv_staging_near_bytes(&spec_));
+                  weir_kv_prefetch_bytes(&spec_, 3) + weir_kv_prefetch_device_bytes(&spec_));
     }
     size_t total() const
     {
@@ -89,10 +89,10 @@ class Staging : public ::testing::Test {
     void close()
     {
         for (weir_kv_table &t : tables_) weir_kv_table_close(&t, store_);
-        weir_kv_staging_close(staging_);
+        weir_kv_prefetch_close(prefetch_);
         weir_kv_store_close(store_);
         tables_.clear();
-        staging_ = nullptr;
+        prefetch_ = nullptr;
         store_ = nullptr;
         EXPECT_EQ(total(), 0u);
         weir_ledger_close(ledger_);
@@ -132,21 +132,21 @@ class Staging : public ::testing::Test {
     void view(int32_t i, size_t text, int32_t n_rows, bool is_reread = false)
     {
         const weir_kv_table &t = tables_[text];
-        weir_kv_staging_views(staging_)[i] = { (void *const *)t.pages, t.capacity,
-                                               (int32_t)t.n_rows - n_rows, n_rows, is_reread };
+        weir_kv_prefetch_views(prefetch_)[i] = { (void *const *)t.pages, t.capacity,
+                                                 (int32_t)t.n_rows - n_rows, n_rows, is_reread };
     }
     /* Walks a segment of a layer as attention does; returns the number of ranges. `zeros`: what
      * could not be read is. */
     int walk(int64_t layer, int32_t segment, size_t text, bool zeros = false)
     {
-        const weir_kv_view &v = weir_kv_staging_views(staging_)[segment];
+        const weir_kv_view &v = weir_kv_prefetch_views(prefetch_)[segment];
         const int32_t       window = windows_[(size_t)layer],
                       seen = window > 0 && v.n_past >= window ? v.n_past - window + 1 : 0;
         int32_t split = 0;
         int     n = 0;
         for (bool is_last = false; !is_last; n++) {
             weir_kv_range_pages range;
-            weir_kv_staging_take(staging_, layer, segment, &range);
+            weir_kv_prefetch_take(prefetch_, layer, segment, &range);
             EXPECT_EQ(range.first_split, split);
             EXPECT_GT(range.end_split, split);
             const int64_t first = std::max<int64_t>(range.first_split * 16, seen / 64),
@@ -167,7 +167,7 @@ class Staging : public ::testing::Test {
             split = range.end_split;
             is_last = range.is_last;
             EXPECT_EQ(is_last, split * WEIR_ATTENTION_SPLIT >= v.n_past + v.n_rows);
-            weir_kv_staging_give(staging_);
+            weir_kv_prefetch_give(prefetch_);
         }
         return n;
     }
@@ -178,7 +178,7 @@ class Staging : public ::testing::Test {
     weir_device               *device_ = nullptr;
     weir_ledger               *ledger_ = nullptr;
     weir_kv_store             *store_ = nullptr;
-    weir_kv_staging           *staging_ = nullptr;
+    weir_kv_prefetch          *prefetch_ = nullptr;
     weir_kv_spec               spec_ = {};
     weir_error                 error_ = {};
 };
@@ -188,11 +188,11 @@ TEST_F(Staging, NothingOnDiskIsNothingToDo)
     open(40, 40);
     add(300, [](int64_t) { return false; });
     view(0, 0, 1);
-    EXPECT_FALSE(weir_kv_staging_begin(staging_, store_, 1));
+    EXPECT_FALSE(weir_kv_prefetch_begin(prefetch_, store_, 1));
     add(300, [](int64_t block) { return block < 2; });
-    EXPECT_FALSE(weir_kv_staging_begin(staging_, store_, 1)) << "another text's blocks are";
+    EXPECT_FALSE(weir_kv_prefetch_begin(prefetch_, store_, 1)) << "another text's blocks are";
     const char *why;
-    EXPECT_FALSE(weir_kv_staging_failed(staging_, 0, &why));
+    EXPECT_FALSE(weir_kv_prefetch_failed(prefetch_, 0, &why));
 }
 
 /* Long and short, all on disk, every other block, one block alone: at every step all ranges of all
@@ -213,10 +213,10 @@ TEST_P(StagingBelow, HandsOutWhatWasWritten)
         view(0, 0, step % 2 ? 1 : 130);
         view(1, 2, 5);
         view(2, 1, 1);
-        ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 3));
+        ASSERT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 3));
         for (int64_t layer = 0; layer < layers; layer++) {
-            ASSERT_TRUE(weir_kv_staging_is_cold(staging_, layer, 0));
-            ASSERT_FALSE(weir_kv_staging_is_cold(staging_, layer, 1));
+            ASSERT_TRUE(weir_kv_prefetch_is_cold(prefetch_, layer, 0));
+            ASSERT_FALSE(weir_kv_prefetch_is_cold(prefetch_, layer, 1));
             const int n = walk(layer, 0, 0);
             EXPECT_GE(n, layer != 1   ? 3
                          : has_device ? 1
@@ -224,7 +224,7 @@ TEST_P(StagingBelow, HandsOutWhatWasWritten)
                 << "buffers hold fewer blocks than that";
             (void)walk(layer, 2, 1);
         }
-        weir_kv_staging_end(staging_);
+        weir_kv_prefetch_end(prefetch_);
     }
 }
 
@@ -240,18 +240,18 @@ TEST_F(Staging, WhatIsReadAgainComesTwice)
         for (int step = 0; step < 3; step++) {
             view(0, 0, 70, first);
             view(1, 1, 40, second);
-            EXPECT_TRUE(weir_kv_staging_begin(staging_, store_, 2));
+            EXPECT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 2));
             for (int64_t layer = 0; layer < layers; layer++) {
                 for (int32_t i = 0; i < 2; i++) (void)walk(layer, i, (size_t)i);
                 if (first && layer != 1) (void)walk(layer, 0, 0);
                 if (second && layer != 1) (void)walk(layer, 1, 1);
             }
-            weir_kv_staging_end(staging_);
+            weir_kv_prefetch_end(prefetch_);
         }
         return weir_kv_residency_of(store_).bytes_read - before;
     };
     const int64_t once = steps(false, false),
-                  page = (int64_t)(kv_heads * weir_kv_page_room(&spec_, 0));
+                  page = (int64_t)(kv_heads * weir_kv_page_stride(&spec_, 0));
     EXPECT_EQ(steps(true, false) - once, int64_t{ 3 * 2 * 77 } * page);
     EXPECT_EQ(steps(false, true) - once, int64_t{ 3 * 2 * 29 } * page);
     EXPECT_EQ(steps(true, true) - once, int64_t{ 3 * 2 * (77 + 29) } * page);
@@ -265,14 +265,14 @@ TEST_F(Staging, AStepMayStopAnywhere)
     for (const int passes : { 1, 2 })
         for (int stop = 0; stop <= layers * passes; stop++) {
             view(0, 0, 1, passes == 2);
-            ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 1));
+            ASSERT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 1));
             for (int64_t pass = 0; pass < stop; pass++) (void)walk(pass / passes, 0, 0);
             if (stop < layers * passes) {
                 weir_kv_range_pages range;
-                weir_kv_staging_take(staging_, stop / passes, 0, &range);
-                if (stop % 2 == 0) weir_kv_staging_give(staging_);
+                weir_kv_prefetch_take(prefetch_, stop / passes, 0, &range);
+                if (stop % 2 == 0) weir_kv_prefetch_give(prefetch_);
             }
-            weir_kv_staging_end(staging_);
+            weir_kv_prefetch_end(prefetch_);
         }
 }
 
@@ -281,14 +281,14 @@ TEST_F(Staging, WindowsReadWhatTheySee)
     open(20, 200, { 0, 100, 1500 });
     add(max_rows, [](int64_t block) { return block > 0 && block < 76; });
     view(0, 0, 1);
-    ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 1));
+    ASSERT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 1));
     (void)walk(0, 0, 0);
-    EXPECT_FALSE(weir_kv_staging_is_cold(staging_, 1, 0)) << "the window is in memory";
-    ASSERT_TRUE(weir_kv_staging_is_cold(staging_, 2, 0));
+    EXPECT_FALSE(weir_kv_prefetch_is_cold(prefetch_, 1, 0)) << "the window is in memory";
+    ASSERT_TRUE(weir_kv_prefetch_is_cold(prefetch_, 2, 0));
     (void)walk(2, 0, 0);
-    weir_kv_staging_end(staging_);
+    weir_kv_prefetch_end(prefetch_);
     const int64_t read = weir_kv_residency_of(store_).bytes_read,
-                  page = (int64_t)(kv_heads * weir_kv_page_room(&spec_, 0));
+                  page = (int64_t)(kv_heads * weir_kv_page_stride(&spec_, 0));
     const int64_t seen = (max_rows - 1 - 1500 + 1) / 64;
     EXPECT_EQ(read, (75 + 76 - seen) * page);
 }
@@ -305,21 +305,21 @@ TEST_F(Staging, AReadThatFailsFailsItsSegment)
         view(0, 0, 1);
         view(1, 1, 1);
         reads_until_failure = after;
-        ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 2));
+        ASSERT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 2));
         for (int64_t layer = 0; layer < layers; layer++)
             for (int32_t i = 0; i < 2; i++) (void)walk(layer, i, (size_t)i, true);
-        weir_kv_staging_end(staging_);
+        weir_kv_prefetch_end(prefetch_);
         reads_until_failure = -1;
-        EXPECT_TRUE(weir_kv_staging_failed(staging_, 0, &why) ||
-                    weir_kv_staging_failed(staging_, 1, &why));
+        EXPECT_TRUE(weir_kv_prefetch_failed(prefetch_, 0, &why) ||
+                    weir_kv_prefetch_failed(prefetch_, 1, &why));
         EXPECT_NE(strstr(why, "cannot read KV pages back"), nullptr) << why;
     }
-    EXPECT_TRUE(weir_kv_is_lost(store_, tables_[0].pages[1]));
+    EXPECT_TRUE(weir_kv_is_unreadable(store_, tables_[0].pages[1]));
     view(0, 1, 1);
-    ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 1)) << "the next step begins afresh";
+    ASSERT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 1)) << "the next step begins afresh";
     for (int64_t layer = 0; layer < layers; layer++) (void)walk(layer, 0, 1);
-    weir_kv_staging_end(staging_);
-    EXPECT_FALSE(weir_kv_staging_failed(staging_, 0, &why));
+    weir_kv_prefetch_end(prefetch_);
+    EXPECT_FALSE(weir_kv_prefetch_failed(prefetch_, 0, &why));
 }
 
 /* Whichever read it is, the first or the second of a segment: it and no other is told of. */
@@ -334,12 +334,12 @@ TEST_F(Staging, AnyReadThatFailsIsTold)
         for (int32_t i = 0; i < 2; i++) view(i, (size_t)i, 30, true);
         fails_once = true;
         reads_until_failure = failing;
-        ASSERT_TRUE(weir_kv_staging_begin(staging_, store_, 2));
+        ASSERT_TRUE(weir_kv_prefetch_begin(prefetch_, store_, 2));
         for (int64_t layer = 0; layer < layers; layer++)
             for (int32_t i = 0; i < 4; i++) (void)walk(layer, i % 2, (size_t)(i % 2), true);
-        weir_kv_staging_end(staging_);
-        const bool failed[2] = { weir_kv_staging_failed(staging_, 0, &why),
-                                 weir_kv_staging_failed(staging_, 1, &why) };
+        weir_kv_prefetch_end(prefetch_);
+        const bool failed[2] = { weir_kv_prefetch_failed(prefetch_, 0, &why),
+                                 weir_kv_prefetch_failed(prefetch_, 1, &why) };
         if (reads_until_failure >= 0) {
             EXPECT_FALSE(failed[0] || failed[1]) << "nothing failed";
             break;

@@ -1,6 +1,7 @@
-/* engine/schedule/session_cut.c - sessions of texts that a KV policy watched
- * (engine/kv/cut_texts.h): what is saved of an entry, and an entry made of a file once everything
- * in it has proved right: the policy is opened, its state is read, its rows are counted. */
+/* engine/schedule/session_pruned.c - sessions of texts that a KV policy watched
+ * (engine/kv/pruned_cache.h): what is saved of an entry, and an entry made of a file once
+ * everything in it has proved right: the policy is opened, its state is read, its rows are
+ * counted. */
 #include <string.h>
 
 #include "engine/base/memory.h"
@@ -11,60 +12,60 @@ static bool take(weir_sessions *s, bool is_held)
 {
     session_carrier *const own = &s->own;
     if (!is_held) return false;
-    memcpy(own->sequence.tokens, own->cut.tokens,
-           (size_t)own->cut.n_tokens * sizeof *own->cut.tokens);
-    own->sequence.n_tokens = own->sequence.n_computed = own->cut.n_tokens;
-    (void)strcpy(own->salt, own->cut.salt);
-    (void)strcpy(own->name, own->cut.name);
-    if (own->cut.recurrent != NULL)
+    memcpy(own->sequence.tokens, own->pruned.tokens,
+           (size_t)own->pruned.n_tokens * sizeof *own->pruned.tokens);
+    own->sequence.n_tokens = own->sequence.n_computed = own->pruned.n_tokens;
+    (void)strcpy(own->salt, own->pruned.salt);
+    (void)strcpy(own->name, own->pruned.name);
+    if (own->pruned.recurrent != NULL)
         own->marks[own->n_marks++] =
-            (weir_prefix_mark){ own->cut.n_tokens,
-                                (float *)(uintptr_t)own->cut.recurrent }; /* only read */
-    own->is_cut = true;
+            (weir_prefix_snapshot){ own->pruned.n_tokens,
+                                    (float *)(uintptr_t)own->pruned.recurrent }; /* only read */
+    own->is_pruned = true;
     return true;
 }
 
-bool session_take_cut(weir_sessions *sessions, const weir_cut_wish *wish)
+bool session_pin_pruned(weir_sessions *sessions, const weir_pruned_query *wish)
 {
-    return take(sessions, weir_prefix_hold_cut(sessions->service->prefix, wish,
-                                               &sessions->own.sequence, &sessions->own.cut));
+    return take(sessions, weir_pruned_pin(sessions->service->prefix, wish, &sessions->own.sequence,
+                                          &sessions->own.pruned));
 }
 
-bool session_take_next_cut(weir_sessions *sessions, uint64_t *use)
+bool session_pin_next_pruned(weir_sessions *sessions, uint64_t *use)
 {
-    return take(sessions, weir_prefix_hold_next_cut(sessions->service->prefix, use,
-                                                    &sessions->own.sequence, &sessions->own.cut));
+    return take(sessions, weir_pruned_pin_next(sessions->service->prefix, use,
+                                               &sessions->own.sequence, &sessions->own.pruned));
 }
 
-void session_let_go_cut(weir_sessions *sessions)
+void session_unpin_pruned(weir_sessions *sessions)
 {
-    weir_prefix_let_go_cut(sessions->service->prefix, &sessions->own.cut);
+    weir_pruned_unpin(sessions->service->prefix, &sessions->own.pruned);
     sessions->own.n_marks = 0;
-    sessions->own.is_cut = false;
+    sessions->own.is_pruned = false;
 }
 
-void session_cut_of(weir_session_cut *out, const weir_sessions *sessions)
+void session_pruned_of(weir_session_pruned *out, const weir_sessions *sessions)
 {
     const session_carrier *const own = &sessions->own;
-    *out = (weir_session_cut){ .head_rows = own->sequence.table.head_rows,
-                               .open = own->sequence.table.open_memory,
-                               .past = own->cut.past,
-                               .policy = own->cut.policy,
-                               .state = own->cut.state,
-                               .state_bytes = own->cut.state_bytes };
+    *out = (weir_session_pruned){ .head_rows = own->sequence.table.head_rows,
+                                  .open = own->sequence.table.open_memory,
+                                  .past = own->pruned.past,
+                                  .policy = own->pruned.policy,
+                                  .state = own->pruned.state,
+                                  .state_bytes = own->pruned.state_bytes };
 }
 
 /* ---- restoring ------------------------------------------------------------------------------- */
 /* A text on its way in. */
 typedef struct arrival {
-    weir_sessions   *sessions;
-    weir_session_cut cut;
-    int32_t         *head_rows; /* owned, as the others are */
-    char            *policy;
-    float           *recurrent;
-    weir_status      status;
-    const char      *reason; /* NULL: it was taken in */
-    weir_error       error;
+    weir_sessions      *sessions;
+    weir_session_pruned pruned;
+    int32_t            *head_rows; /* owned, as the others are */
+    char               *policy;
+    float              *recurrent;
+    weir_status         status;
+    const char         *reason; /* NULL: it was taken in */
+    weir_error          error;
 } arrival;
 
 static weir_status no_memory(const weir_sessions *s, weir_error *error)
@@ -114,7 +115,7 @@ static weir_status check_state(const arrival *a, const weir_policy *policy, int3
         weir_memory_take((size_t)(shape->n_layers * shape->n_kv_heads) * sizeof *n_rows);
     weir_status status = state != NULL && n_rows != NULL ? WEIR_OK : no_memory(a->sessions, error);
     if (status == WEIR_OK)
-        status = weir_policy_load(policy, state, a->cut.state, a->cut.state_bytes, error);
+        status = weir_policy_load(policy, state, a->pruned.state, a->pruned.state_bytes, error);
     if (status == WEIR_OK && !are_rows_right(a, policy, state, n_rows, n_tokens))
         status = weir_error_set(
             error, WEIR_EFORMAT,
@@ -134,18 +135,18 @@ static weir_status check_policy(const arrival *a, int32_t n_tokens, weir_error *
     weir_error                       why = { 0 };
     uint64_t                         digest[2];
     shape.max_rows = n_tokens + 1;
-    shape.n_pinned = a->cut.past.n_pinned;
-    weir_status status = parse_policy(&options, a->cut.policy, &why);
+    shape.n_pinned = a->pruned.past.n_pinned;
+    weir_status status = parse_policy(&options, a->pruned.policy, &why);
     if (status == WEIR_OK)
         status = weir_policy_open(&policy, &options, &shape, here->calibration, &why);
-    if (status == WEIR_OK) status = weir_policy_check_budget(policy, a->cut.past.budget, &why);
+    if (status == WEIR_OK) status = weir_policy_check_budget(policy, a->pruned.past.budget, &why);
     if (status != WEIR_OK) {
         weir_policy_close(policy);
         return weir_error_set(error, status == WEIR_ENOMEM ? status : WEIR_EMISMATCH,
                               "its KV policy cannot be had here: %s", why.text);
     }
     weir_policy_digest(policy, digest);
-    if (memcmp(digest, a->cut.past.policy, sizeof digest) != 0)
+    if (memcmp(digest, a->pruned.past.policy, sizeof digest) != 0)
         status = weir_error_set(error, WEIR_EMISMATCH,
                                 "made with the KV policy %s on another model, with other "
                                 "statistics, or by a program in which it decides otherwise",
@@ -183,7 +184,7 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
     WEIR_TRY(session_read_salt(s, reader, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
     WEIR_TRY(weir_session_read_rows(reader, a->head_rows, spec, error));
-    WEIR_TRY(weir_session_read_policy(reader, &a->cut, a->policy, error));
+    WEIR_TRY(weir_session_read_policy(reader, &a->pruned, a->policy, error));
     weir_error        why = { 0 };
     const weir_status status = check_policy(a, header->n_tokens, &why);
     return status == WEIR_OK
@@ -212,16 +213,16 @@ static void make_place(weir_service *service, void *user)
     const weir_kv_pages       pages = pages_of(spec, a->head_rows);
     const int64_t             heads = weir_kv_pages_for(spec, 1);
     a->status = WEIR_EFULL;
-    if (!weir_saver_makes_room(s->saver, service, pages) ||
+    if (!weir_saver_release(s->saver, service, pages) ||
         !weir_prefix_reclaim(service->prefix, pages))
         return;
-    a->status = weir_runner_make_room(service->runner, service->store,
-                                      (pages.others + heads - 1) / heads, &a->error);
+    a->status = weir_runner_reclaim(service->runner, service->store,
+                                    (pages.others + heads - 1) / heads, &a->error);
     if (a->status != WEIR_OK) return;
     do
-        a->status = weir_kv_reserve_cut(&s->own.sequence.table, service->store,
-                                        a->head_rows); /* pages of one size may be missing */
-    while (a->status == WEIR_EFULL && weir_prefix_drop_cut(service->prefix));
+        a->status = weir_kv_reserve_pruned(&s->own.sequence.table, service->store,
+                                           a->head_rows); /* pages of one size may be missing */
+    while (a->status == WEIR_EFULL && weir_pruned_drop_oldest(service->prefix));
 }
 
 static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir_error *error)
@@ -235,24 +236,24 @@ static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir
                               "session %s: its state is none that the model leaves",
                               a->sessions->own.name);
     WEIR_TRY(weir_session_read_open(reader, table->open_memory, error));
-    return weir_session_read_cut_pages(reader, table->pages, table->capacity, a->head_rows,
-                                       weir_kv_store_spec(a->sessions->service->store), error);
+    return weir_session_read_pruned_pages(reader, table->pages, table->capacity, a->head_rows,
+                                          weir_kv_store_spec(a->sessions->service->store), error);
 }
 
 static void take_in(weir_service *service, void *user)
 {
-    arrival *const         a = user;
-    session_carrier *const own = &a->sessions->own;
-    const weir_cut_content content = { .tokens = own->sequence.tokens,
-                                       .n_tokens = own->sequence.n_tokens,
-                                       .salt = own->salt,
-                                       .name = own->name,
-                                       .past = a->cut.past,
-                                       .policy = a->cut.policy,
-                                       .recurrent = a->recurrent,
-                                       .state = a->cut.state,
-                                       .state_bytes = a->cut.state_bytes };
-    a->reason = weir_prefix_put_cut(service->prefix, &own->sequence.table, &content);
+    arrival *const          a = user;
+    session_carrier *const  own = &a->sessions->own;
+    const weir_pruned_entry content = { .tokens = own->sequence.tokens,
+                                        .n_tokens = own->sequence.n_tokens,
+                                        .salt = own->salt,
+                                        .name = own->name,
+                                        .past = a->pruned.past,
+                                        .policy = a->pruned.policy,
+                                        .recurrent = a->recurrent,
+                                        .state = a->pruned.state,
+                                        .state_bytes = a->pruned.state_bytes };
+    a->reason = weir_pruned_restore(service->prefix, &own->sequence.table, &content);
     weir_sequence_clear(&own->sequence);
 }
 
@@ -283,8 +284,8 @@ static weir_status restore(arrival *a, weir_session_reader *reader, weir_error *
     return status;
 }
 
-weir_status session_restore_cut(weir_sessions *sessions, weir_session_reader *reader,
-                                weir_session_result *result, weir_error *error)
+weir_status session_restore_pruned(weir_sessions *sessions, weir_session_reader *reader,
+                                   weir_session_result *result, weir_error *error)
 {
     const weir_session_header *const header = weir_session_header_of(reader);
     arrival                          a = { .sessions = sessions };

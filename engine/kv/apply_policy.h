@@ -1,4 +1,4 @@
-/* engine/kv/tend.h - after a step, the sequence drops the rows that its policy lets go. */
+/* engine/kv/apply_policy.h - after a step, the sequence drops the rows that its policy lets go. */
 #pragma once
 #include "engine/kv/evict.h"
 #include "engine/kv/sequence.h"
@@ -8,14 +8,14 @@ extern "C" {
 #endif
 
 /* Asked for pages that others hold; true: it is worth another try. */
-typedef struct weir_tend_room {
+typedef struct weir_reclaim_hook {
     bool (*make)(void *user, const weir_sequence *sequence, weir_kv_pages pages);
     void *user;
-} weir_tend_room;
+} weir_reclaim_hook;
 /* Drops the rows that have to go after a committed step. EFULL: shared pages cannot be copied; EIO:
  * pages cannot be read from the disk: the rows are then as they were, or as weir_kv_evict says. */
-WEIR_MUST_CHECK weir_status weir_tend(weir_sequence *sequence, weir_kv_evictor *evictor,
-                                      const weir_tend_room *room, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_apply_policy(weir_sequence *sequence, weir_kv_evictor *evictor,
+                                              const weir_reclaim_hook *room, weir_error *error);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,4 @@
-#include "engine/kv/staging.h"
+#include "engine/kv/prefetch.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -38,15 +38,15 @@ typedef struct sizes {
     int64_t stride; /* of the table: blocks of the window */
 } sizes;
 
-struct weir_kv_staging {
+struct weir_kv_prefetch {
     weir_ledger *ledger;
     weir_kv_spec spec;
     sizes        sizes;
     weir_device *device; /* NULL: the host */
     void        *memory; /* owns the arrays */
-    char *near, *buffers; /* buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in
+    char  *near, *buffers; /* buffers: [BUFFERS, sizes.buffer]: [blocks, KV heads] pages each, in
                              `near`, which is owned */
-    void        **table; /* [KV heads, stride] of the range that is taken */
+    void **table; /* [KV heads, stride] of the range that is taken */
     weir_kv_view *views; /* [max_views] */
     int32_t      *windows; /* [n_layers] */
     bool         *failed; /* [max_views] */
@@ -75,7 +75,7 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
     sizes  s = { .stride = blocks_of(spec->max_rows) };
     size_t largest = 0; /* of one layer of a block */
     for (int64_t layer = 0; layer < spec->n_layers; layer++) {
-        const size_t bytes = (size_t)spec->n_kv_heads * weir_kv_page_room(spec, layer);
+        const size_t bytes = (size_t)spec->n_kv_heads * weir_kv_page_stride(spec, layer);
         if (bytes > largest) largest = bytes;
     }
     s.blocks = SPLIT_BLOCKS;
@@ -83,35 +83,35 @@ static sizes measure(const weir_kv_spec *spec, int32_t segments)
         s.blocks += SPLIT_BLOCKS;
     if (s.blocks > s.stride) s.blocks = s.stride;
     s.buffer = (size_t)s.blocks * largest;
-    s.near_bytes = WEIR_SPILL_ALIGNMENT + BUFFERS * s.buffer;
+    s.near_bytes = WEIR_LOWER_TIER_ALIGNMENT + BUFFERS * s.buffer;
     s.bytes = (size_t)(spec->n_kv_heads * s.stride) * sizeof(void *) +
               (size_t)segments * (sizeof(weir_kv_view) + sizeof(bool)) +
               (size_t)spec->n_layers * sizeof(int32_t) + BUFFERS * (size_t)s.blocks * sizeof(bool);
     return s;
 }
 
-static bool has_staging(const weir_kv_spec *spec)
+static bool has_prefetch(const weir_kv_spec *spec)
 {
     return weir_kv_cold_pages(spec) > 0 && spec->n_layers > 0;
 }
 
-size_t weir_kv_staging_bytes(const weir_kv_spec *spec, int32_t segments)
+size_t weir_kv_prefetch_bytes(const weir_kv_spec *spec, int32_t segments)
 {
-    return has_staging(spec) ? measure(spec, segments).bytes + sizeof(weir_kv_staging) : 0;
+    return has_prefetch(spec) ? measure(spec, segments).bytes + sizeof(weir_kv_prefetch) : 0;
 }
 
-size_t weir_kv_staging_near_bytes(const weir_kv_spec *spec)
+size_t weir_kv_prefetch_device_bytes(const weir_kv_spec *spec)
 {
-    return has_staging(spec) ? measure(spec, 1).near_bytes : 0;
+    return has_prefetch(spec) ? measure(spec, 1).near_bytes : 0;
 }
 
-size_t weir_kv_staging_read_bytes(const weir_kv_spec *spec) { return measure(spec, 1).buffer; }
+size_t weir_kv_prefetch_read_bytes(const weir_kv_spec *spec) { return measure(spec, 1).buffer; }
 
 /* Widest first. */
-static void lay_out(weir_kv_staging *s, const weir_kv_staging_limits *limits)
+static void lay_out(weir_kv_prefetch *s, const weir_kv_prefetch_limits *limits)
 {
-    const uintptr_t misaligned = (uintptr_t)s->near % WEIR_SPILL_ALIGNMENT;
-    s->buffers = s->near + (misaligned > 0 ? WEIR_SPILL_ALIGNMENT - misaligned : 0);
+    const uintptr_t misaligned = (uintptr_t)s->near % WEIR_LOWER_TIER_ALIGNMENT;
+    s->buffers = s->near + (misaligned > 0 ? WEIR_LOWER_TIER_ALIGNMENT - misaligned : 0);
     s->table = s->memory;
     s->views = (weir_kv_view *)(s->table + s->spec.n_kv_heads * s->sizes.stride);
     s->windows = (int32_t *)(s->views + limits->segments);
@@ -123,19 +123,19 @@ static void lay_out(weir_kv_staging *s, const weir_kv_staging_limits *limits)
 
 static void *read_ahead(void *user);
 
-weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec,
-                                 const weir_kv_staging_limits *limits, weir_ledger *ledger,
-                                 weir_error *error)
+weir_status weir_kv_prefetch_open(weir_kv_prefetch **out, const weir_kv_spec *spec,
+                                  const weir_kv_prefetch_limits *limits, weir_ledger *ledger,
+                                  weir_error *error)
 {
     void *self = NULL;
-    WEIR_TRY(
-        weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_staging), error));
-    weir_kv_staging *const s = self;
-    *s = (weir_kv_staging){ .ledger = ledger,
-                            .device = weir_ledger_device(ledger),
-                            .spec = *spec,
-                            .sizes = measure(spec, limits->segments),
-                            .max_views = limits->segments };
+    WEIR_TRY(weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_prefetch),
+                               error));
+    weir_kv_prefetch *const s = self;
+    *s = (weir_kv_prefetch){ .ledger = ledger,
+                             .device = weir_ledger_device(ledger),
+                             .spec = *spec,
+                             .sizes = measure(spec, limits->segments),
+                             .max_views = limits->segments };
     (void)pthread_mutex_init(&s->lock, NULL);
     (void)pthread_cond_init(&s->changed, NULL);
     weir_status status =
@@ -151,45 +151,45 @@ weir_status weir_kv_staging_open(weir_kv_staging **out, const weir_kv_spec *spec
                                     "the thread that reads KV pages cannot be started");
     }
     if (status != WEIR_OK)
-        weir_kv_staging_close(s);
+        weir_kv_prefetch_close(s);
     else
         *out = s;
     return status;
 }
 
-void weir_kv_staging_close(weir_kv_staging *staging)
+void weir_kv_prefetch_close(weir_kv_prefetch *prefetch)
 {
-    if (staging == NULL) return;
-    if (staging->has_thread) {
-        (void)pthread_mutex_lock(&staging->lock);
-        staging->is_closing = true;
-        (void)pthread_cond_broadcast(&staging->changed);
-        (void)pthread_mutex_unlock(&staging->lock);
-        (void)pthread_join(staging->thread, NULL);
+    if (prefetch == NULL) return;
+    if (prefetch->has_thread) {
+        (void)pthread_mutex_lock(&prefetch->lock);
+        prefetch->is_closing = true;
+        (void)pthread_cond_broadcast(&prefetch->changed);
+        (void)pthread_mutex_unlock(&prefetch->lock);
+        (void)pthread_join(prefetch->thread, NULL);
     }
-    (void)pthread_cond_destroy(&staging->changed);
-    (void)pthread_mutex_destroy(&staging->lock);
-    weir_ledger_free_near(staging->ledger, staging->near, WEIR_ACCOUNT_ACTIVATIONS,
-                          staging->sizes.near_bytes);
-    weir_ledger_free(staging->ledger, staging->memory, WEIR_ACCOUNT_ACTIVATIONS,
-                     staging->sizes.bytes);
-    weir_ledger_free(staging->ledger, staging, WEIR_ACCOUNT_ACTIVATIONS, sizeof *staging);
+    (void)pthread_cond_destroy(&prefetch->changed);
+    (void)pthread_mutex_destroy(&prefetch->lock);
+    weir_ledger_free_near(prefetch->ledger, prefetch->near, WEIR_ACCOUNT_ACTIVATIONS,
+                          prefetch->sizes.near_bytes);
+    weir_ledger_free(prefetch->ledger, prefetch->memory, WEIR_ACCOUNT_ACTIVATIONS,
+                     prefetch->sizes.bytes);
+    weir_ledger_free(prefetch->ledger, prefetch, WEIR_ACCOUNT_ACTIVATIONS, sizeof *prefetch);
 }
 
 /* ---- the order of reading, the same for both threads ----------------------------------------- */
 /* Block `block` of a segment, by the page of its first layer and head. */
-static bool is_cold(const weir_kv_staging *s, const weir_kv_view *view, int64_t block)
+static bool is_cold(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t block)
 {
     return weir_kv_is_cold(s->store, view->pages[block]);
 }
 
-static int32_t first_seen(const weir_kv_staging *s, const weir_kv_view *view, int64_t layer)
+static int32_t first_seen(const weir_kv_prefetch *s, const weir_kv_view *view, int64_t layer)
 {
     const int32_t window = s->windows[layer];
     return window > 0 && view->n_past >= window ? view->n_past - window + 1 : 0;
 }
 
-bool weir_kv_staging_is_cold(const weir_kv_staging *s, int64_t layer, int32_t segment)
+bool weir_kv_prefetch_is_cold(const weir_kv_prefetch *s, int64_t layer, int32_t segment)
 {
     const weir_kv_view *const view = &s->views[segment];
     const int64_t             end = blocks_of(view->n_past + view->n_rows);
@@ -199,7 +199,7 @@ bool weir_kv_staging_is_cold(const weir_kv_staging *s, int64_t layer, int32_t se
 }
 
 /* From a split on as many as the cold blocks of fit a buffer, at least one. */
-static range range_from(const weir_kv_staging *s, int64_t layer, const weir_kv_view *view,
+static range range_from(const weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view,
                         int32_t first_split)
 {
     const int32_t seen = first_seen(s, view, layer) / WEIR_PAGE_TOKENS,
@@ -224,10 +224,10 @@ static range range_from(const weir_kv_staging *s, int64_t layer, const weir_kv_v
 
 /* ---- the reading thread ---------------------------------------------------------------------- */
 /* Blocks that follow each other in the file are one read. */
-static void fill(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, const range *r,
+static void fill(weir_kv_prefetch *s, int64_t layer, const weir_kv_view *view, const range *r,
                  char *buffer, bool *bad)
 {
-    const size_t bytes = (size_t)s->spec.n_kv_heads * weir_kv_page_room(&s->spec, layer);
+    const size_t bytes = (size_t)s->spec.n_kv_heads * weir_kv_page_stride(&s->spec, layer);
     weir_error   error;
     for (int32_t block = r->first, n = 0; block < r->end;) {
         const int32_t place = weir_kv_place_of(s->store, view->pages[block]);
@@ -240,8 +240,9 @@ static void fill(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, co
             continue;
         }
         char *const at = buffer + (size_t)n * bytes;
-        const bool  failed = weir_spill_read_beside(weir_kv_store_spill(s->store), place, layer, 0,
-                                                    at, (size_t)run * bytes, &error) != WEIR_OK;
+        const bool  failed =
+            weir_lower_tier_read_async(weir_kv_store_lower_tier(s->store), place, layer, 0, at,
+                                       (size_t)run * bytes, &error) != WEIR_OK;
         for (int32_t i = 0; i < run; i++) bad[n + i] = failed;
         if (failed) {
             weir_ledger_clear(s->ledger, at, (size_t)run * bytes);
@@ -255,7 +256,7 @@ static void fill(weir_kv_staging *s, int64_t layer, const weir_kv_view *view, co
 }
 
 /* Waits for a buffer, fills it, hands it over; false: the step has ended. */
-static bool stage(weir_kv_staging *s, int64_t layer, int32_t segment, const range *r)
+static bool stage(weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r)
 {
     const weir_kv_view *const view = &s->views[segment];
     (void)pthread_mutex_lock(&s->lock);
@@ -278,9 +279,9 @@ static bool stage(weir_kv_staging *s, int64_t layer, int32_t segment, const rang
 }
 
 /* A segment of a layer; false: the step has ended. */
-static bool read_segment(weir_kv_staging *s, int64_t layer, int32_t segment)
+static bool read_segment(weir_kv_prefetch *s, int64_t layer, int32_t segment)
 {
-    range r = { .is_last = !weir_kv_staging_is_cold(s, layer, segment) };
+    range r = { .is_last = !weir_kv_prefetch_is_cold(s, layer, segment) };
     while (!r.is_last) {
         r = range_from(s, layer, &s->views[segment], r.end_split);
         if (r.n_cold > 0 && !stage(s, layer, segment, &r)) return false;
@@ -288,7 +289,7 @@ static bool read_segment(weir_kv_staging *s, int64_t layer, int32_t segment)
     return true;
 }
 
-static void read_step(weir_kv_staging *s)
+static void read_step(weir_kv_prefetch *s)
 {
     for (int64_t layer = 0; layer < s->spec.n_layers; layer++) {
         for (int32_t i = 0; i < s->n_views; i++)
@@ -301,7 +302,7 @@ static void read_step(weir_kv_staging *s)
 
 static void *read_ahead(void *user)
 {
-    weir_kv_staging *const s = user;
+    weir_kv_prefetch *const s = user;
     (void)pthread_mutex_lock(&s->lock);
     while (!s->is_closing) {
         if (!s->is_reading) {
@@ -319,9 +320,9 @@ static void *read_ahead(void *user)
 }
 
 /* ---- the engine thread ----------------------------------------------------------------------- */
-weir_kv_view *weir_kv_staging_views(const weir_kv_staging *s) { return s->views; }
+weir_kv_view *weir_kv_prefetch_views(const weir_kv_prefetch *s) { return s->views; }
 
-bool weir_kv_staging_begin(weir_kv_staging *s, weir_kv_store *store, int32_t n_views)
+bool weir_kv_prefetch_begin(weir_kv_prefetch *s, weir_kv_store *store, int32_t n_views)
 {
     bool any = false;
     WEIR_ASSERT(n_views <= s->max_views && s->store == NULL);
@@ -332,7 +333,7 @@ bool weir_kv_staging_begin(weir_kv_staging *s, weir_kv_store *store, int32_t n_v
     s->next_split = 0;
     s->store = store;
     for (int64_t layer = 0; !any && layer < s->spec.n_layers; layer++)
-        for (int32_t i = 0; !any && i < n_views; i++) any = weir_kv_staging_is_cold(s, layer, i);
+        for (int32_t i = 0; !any && i < n_views; i++) any = weir_kv_prefetch_is_cold(s, layer, i);
     if (!any) {
         s->store = NULL;
         return false;
@@ -347,7 +348,7 @@ bool weir_kv_staging_begin(weir_kv_staging *s, weir_kv_store *store, int32_t n_v
     return true;
 }
 
-void weir_kv_staging_end(weir_kv_staging *s)
+void weir_kv_prefetch_end(weir_kv_prefetch *s)
 {
     (void)pthread_mutex_lock(&s->lock);
     s->is_stopped = true;
@@ -359,12 +360,12 @@ void weir_kv_staging_end(weir_kv_staging *s)
 }
 
 /* Entries of the table for the blocks of the range: where they are, or where they were read to. */
-static void point(weir_kv_staging *s, int64_t layer, int32_t segment, const range *r, char *buffer,
+static void point(weir_kv_prefetch *s, int64_t layer, int32_t segment, const range *r, char *buffer,
                   const bool *bad)
 {
     const weir_kv_view *const view = &s->views[segment];
     const int64_t             heads = s->spec.n_kv_heads;
-    const size_t              bytes = weir_kv_page_room(&s->spec, layer);
+    const size_t              bytes = weir_kv_page_stride(&s->spec, layer);
     for (int32_t block = r->first, n = 0; block < r->end; block++) {
         const bool cold = is_cold(s, view, block);
         for (int64_t h = 0; h < heads; h++)
@@ -373,14 +374,14 @@ static void point(weir_kv_staging *s, int64_t layer, int32_t segment, const rang
                      : view->pages[(layer * heads + h) * view->stride + block];
         if (cold && bad[n]) {
             s->failed[segment] = true;
-            weir_kv_lose(s->store, view->pages[block]);
+            weir_kv_mark_unreadable(s->store, view->pages[block]);
         }
         n += cold;
     }
 }
 
-void weir_kv_staging_take(weir_kv_staging *s, int64_t layer, int32_t segment,
-                          weir_kv_range_pages *out)
+void weir_kv_prefetch_take(weir_kv_prefetch *s, int64_t layer, int32_t segment,
+                           weir_kv_range_pages *out)
 {
     int64_t index = 0;
     s->taken = range_from(s, layer, &s->views[segment], s->next_split);
@@ -403,7 +404,7 @@ void weir_kv_staging_take(weir_kv_staging *s, int64_t layer, int32_t segment,
                                   .is_last = s->taken.is_last };
 }
 
-void weir_kv_staging_give(weir_kv_staging *s)
+void weir_kv_prefetch_give(weir_kv_prefetch *s)
 {
     if (s->taken.n_cold == 0) return;
     if (s->device != NULL)
@@ -414,7 +415,7 @@ void weir_kv_staging_give(weir_kv_staging *s)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-bool weir_kv_staging_failed(const weir_kv_staging *s, int32_t segment, const char **why)
+bool weir_kv_prefetch_failed(const weir_kv_prefetch *s, int32_t segment, const char **why)
 {
     *why = s->why.text;
     return s->failed[segment];

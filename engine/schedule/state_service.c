@@ -1,4 +1,4 @@
-#include "engine/schedule/documents.h"
+#include "engine/schedule/state_service.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -40,7 +40,7 @@ static bool on_event(void *user, const weir_event *event)
 }
 
 /* Looks ten times a second whether it shall stop. */
-static bool wait_for(mailbox *box, const weir_documents *d, weir_job *job)
+static bool wait_for(mailbox *box, const weir_state_service *d, weir_job *job)
 {
     bool is_stopped = false;
     (void)pthread_mutex_lock(&box->lock);
@@ -61,8 +61,8 @@ static bool wait_for(mailbox *box, const weir_documents *d, weir_job *job)
     return is_stopped;
 }
 
-weir_status weir_documents_embed(const weir_documents *documents, const weir_document *text,
-                                 bool keeps, float *vector, weir_error *error)
+weir_status weir_state_service_embed(const weir_state_service *documents, const weir_document *text,
+                                     bool keeps, float *vector, weir_error *error)
 {
     mailbox            box = { .lock = PTHREAD_MUTEX_INITIALIZER,
                                .changed = PTHREAD_COND_INITIALIZER,
@@ -89,7 +89,7 @@ weir_status weir_documents_embed(const weir_documents *documents, const weir_doc
                : weir_error_set(error, WEIR_ECANCELED, "the text was not computed to its end");
 }
 
-static weir_status take_vector(const weir_documents *d, float **vector, weir_error *error)
+static weir_status take_vector(const weir_state_service *d, float **vector, weir_error *error)
 {
     *vector = weir_memory_take((size_t)weir_service_info_of(d->service)->d_model * sizeof **vector);
     return *vector != NULL ? WEIR_OK
@@ -98,8 +98,8 @@ static weir_status take_vector(const weir_documents *d, float **vector, weir_err
 
 /* ---- ingesting ------------------------------------------------------------------------------- */
 typedef struct ingestion {
-    const weir_documents *documents;
-    const weir_document  *document;
+    const weir_state_service *documents;
+    const weir_document      *document;
 } ingestion;
 
 /* The text was computed just now, and is kept. */
@@ -127,13 +127,13 @@ static weir_status write_state(void *user, const char *path, int64_t room, weir_
                           (int)document->n_tokens, why.text);
 }
 
-static weir_status add_document(const weir_documents *d, const weir_document *document,
+static weir_status add_document(const weir_state_service *d, const weir_document *document,
                                 const uint64_t source[2], weir_state_info *info, weir_error *error)
 {
     float      *vector = NULL;
     ingestion   in = { .documents = d, .document = document };
     weir_status status = take_vector(d, &vector, error);
-    if (status == WEIR_OK) status = weir_documents_embed(d, document, true, vector, error);
+    if (status == WEIR_OK) status = weir_state_service_embed(d, document, true, vector, error);
     const weir_new_state state = { .label = document->label,
                                    .owner = document->owner,
                                    .metadata = document->metadata,
@@ -147,8 +147,9 @@ static weir_status add_document(const weir_documents *d, const weir_document *do
     return status;
 }
 
-weir_status weir_documents_ingest(const weir_documents *documents, const weir_document *document,
-                                  weir_state_info *info, bool *is_new, weir_error *error)
+weir_status weir_state_service_ingest(const weir_state_service *documents,
+                                      const weir_document *document, weir_state_info *info,
+                                      bool *is_new, weir_error *error)
 {
     const XXH128_hash_t hash =
         XXH3_128bits(document->tokens, (size_t)document->n_tokens * sizeof *document->tokens);
@@ -159,20 +160,20 @@ weir_status weir_documents_ingest(const weir_documents *documents, const weir_do
     return *is_new ? add_document(documents, document, source, info, error) : found;
 }
 
-weir_status weir_documents_route(const weir_documents *documents, const weir_document *text,
-                                 const weir_states_question *question, weir_state_hit *hits,
-                                 size_t *n, weir_error *error)
+weir_status weir_state_service_route(const weir_state_service *documents, const weir_document *text,
+                                     const weir_states_question *question, weir_state_hit *hits,
+                                     size_t *n, weir_error *error)
 {
     const weir_states_kind *const kind = weir_states_kind_of(documents->states);
     weir_states_question          asked = *question;
     float                        *vector = NULL;
-    if (strcmp(kind->embedding, WEIR_DOCUMENTS_EMBEDDING) != 0)
+    if (strcmp(kind->embedding, WEIR_STATE_SERVICE_EMBEDDING) != 0)
         return weir_error_set(error, WEIR_EMISMATCH,
                               "the vectors of this database are not made here but by \"%s\"",
                               kind->embedding);
     WEIR_TRY(take_vector(documents, &vector, error));
     asked.vector = vector;
-    weir_status status = weir_documents_embed(documents, text, false, vector, error);
+    weir_status status = weir_state_service_embed(documents, text, false, vector, error);
     if (status == WEIR_OK) status = weir_states_route(documents->states, &asked, hits, n, error);
     weir_memory_give(vector);
     return status;
@@ -180,9 +181,9 @@ weir_status weir_documents_route(const weir_documents *documents, const weir_doc
 
 /* ---- merging --------------------------------------------------------------------------------- */
 typedef struct merging {
-    const weir_documents *documents;
-    const weir_merge     *merge;
-    weir_state_merged    *merged;
+    const weir_state_service *documents;
+    const weir_merge         *merge;
+    weir_state_merged        *merged;
 } merging;
 
 static weir_status write_merged(void *user, const char *path, int64_t room, weir_error *error)
@@ -201,7 +202,7 @@ static weir_status write_merged(void *user, const char *path, int64_t room, weir
 }
 
 /* That of both texts together: rows are many as their tokens. `other` [dim] is scratch. */
-static bool mix_vectors(const weir_documents *d, const weir_merge *merge, float *vector,
+static bool mix_vectors(const weir_state_service *d, const weir_merge *merge, float *vector,
                         float *other)
 {
     const int32_t dim = weir_states_kind_of(d->states)->dim;
@@ -235,9 +236,9 @@ static weir_status write_metadata(char **out, const weir_merge *merge, weir_erro
     return status;
 }
 
-weir_status weir_documents_merge(const weir_documents *documents, const weir_merge *merge,
-                                 weir_state_info *info, weir_state_merged *merged,
-                                 weir_error *error)
+weir_status weir_state_service_merge(const weir_state_service *documents, const weir_merge *merge,
+                                     weir_state_info *info, weir_state_merged *merged,
+                                     weir_error *error)
 {
     const size_t dim = (size_t)weir_states_kind_of(documents->states)->dim;
     merging      m = { .documents = documents, .merge = merge, .merged = merged };
@@ -281,7 +282,7 @@ static weir_status choose_salt(weir_beginning *b, const char *salt, weir_error *
                : weir_error_set(error, WEIR_EINVAL, "the salt is too long beside a state");
 }
 
-static weir_status read_tokens(weir_beginning *b, const weir_documents *d, weir_error *error)
+static weir_status read_tokens(weir_beginning *b, const weir_state_service *d, weir_error *error)
 {
     weir_session_reader *reader = NULL;
     WEIR_TRY(weir_session_open(&reader, b->path, error));
@@ -300,7 +301,7 @@ static weir_status read_tokens(weir_beginning *b, const weir_documents *d, weir_
     return status;
 }
 
-weir_status weir_beginning_open(weir_beginning *out, const weir_documents *documents,
+weir_status weir_beginning_open(weir_beginning *out, const weir_state_service *documents,
                                 const weir_state_info *info, const char *salt, weir_error *error)
 {
     *out = (weir_beginning){ .info = *info };
@@ -311,8 +312,8 @@ weir_status weir_beginning_open(weir_beginning *out, const weir_documents *docum
     return status;
 }
 
-weir_status weir_beginning_load(const weir_beginning *beginning, const weir_documents *documents,
-                                weir_error *error)
+weir_status weir_beginning_load(const weir_beginning     *beginning,
+                                const weir_state_service *documents, weir_error *error)
 {
     weir_session_result result;
     return weir_sessions_read(documents->sessions, beginning->path, beginning->salt, &result,

@@ -1,7 +1,7 @@
-/* engine/kv/prefix_room.c - what the tree can give up: which of its nodes are used, what goes
+/* engine/kv/prefix_reclaim.c - what the tree can give up: which of its nodes are used, what goes
  * first, how many pages that frees. */
-#include "engine/kv/cut_internal.h"
-#include "engine/kv/cut_texts.h"
+#include "engine/kv/pruned_cache.h"
+#include "engine/kv/pruned_cache_internal.h"
 #include "engine/kv/residency.h"
 
 /* ---- which nodes are used ----
@@ -116,9 +116,9 @@ bool prefix_free_node(weir_prefix *prefix, int32_t parent)
 /* The leaf (NONE: there is none), or the cut text that was used before it. */
 static void drop_worst(weir_prefix *p, int32_t leaf)
 {
-    const cut_text *const oldest = cut_oldest(p);
+    const pruned_entry *const oldest = pruned_oldest(p);
     if (leaf == NONE || (oldest != NULL && oldest->last_use < p->nodes[leaf].last_use))
-        (void)weir_prefix_drop_cut(p);
+        (void)weir_pruned_drop_oldest(p);
     else
         drop_leaf(p, leaf);
 }
@@ -132,15 +132,15 @@ bool weir_prefix_reclaim(weir_prefix *prefix, weir_kv_pages wanted)
         if (weir_kv_pages_fit(wanted, free)) return true;
         const int32_t leaf =
             worst_leaf(prefix, free.sinks >= wanted.sinks ? LEAF_NO_SINK : LEAF_ANY);
-        if (leaf == NONE && cut_oldest(prefix) == NULL) return false;
+        if (leaf == NONE && pruned_oldest(prefix) == NULL) return false;
         drop_worst(prefix, leaf);
     }
 }
 
-bool weir_prefix_yield(weir_prefix *prefix, const weir_sequence *sequence)
+bool weir_prefix_release_tail(weir_prefix *prefix, const weir_sequence *sequence)
 {
     const int64_t page = sequence->n_computed / RUN;
-    if (prefix->heads == 0 || page >= sequence->table.n_pages || sequence->table.is_cut)
+    if (prefix->heads == 0 || page >= sequence->table.n_pages || sequence->table.is_pruned)
         return false;
     void *const own = sequence->table.pages[page];
     for (int32_t i = FOREST + 1; i < (int32_t)node_count(&prefix->limits); i++) {
@@ -166,7 +166,7 @@ static bool is_end_of(const weir_prefix *prefix, int32_t i, const weir_kv_table 
     return page == table->pages[run->depth] && weir_kv_page_refs(prefix->store, page) == 2;
 }
 
-bool weir_prefix_leave(weir_prefix *prefix, const weir_sequence *sequence)
+bool weir_prefix_release_shared(weir_prefix *prefix, const weir_sequence *sequence)
 {
     bool any = false;
     for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits); i++)
@@ -184,7 +184,7 @@ static const node *node_of(const weir_prefix *p, void *const *pages)
 }
 
 /* One pass; `blocks` stays sorted by insertion. */
-int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int32_t most)
+int32_t weir_prefix_lru_blocks(const weir_prefix *prefix, void *const **blocks, int32_t most)
 {
     int32_t n = 0;
     for (int32_t i = FOREST + 1; prefix->heads > 0 && i < (int32_t)node_count(&prefix->limits);
@@ -206,10 +206,10 @@ int32_t weir_prefix_oldest(const weir_prefix *prefix, void *const **blocks, int3
  * is. */
 void weir_prefix_reclaim_memory(weir_prefix *prefix, int64_t n_blocks)
 {
-    while (weir_kv_store_room(prefix->store) < n_blocks) {
+    while (weir_kv_free_blocks(prefix->store) < n_blocks) {
         void *const *oldest = NULL;
         int32_t      leaf = worst_leaf(prefix, LEAF_IN_MEMORY);
-        if (leaf == NONE && weir_prefix_oldest(prefix, &oldest, 1) == 0) return;
+        if (leaf == NONE && weir_prefix_lru_blocks(prefix, &oldest, 1) == 0) return;
         if (leaf == NONE) leaf = worst_leaf(prefix, LEAF_NO_SINK);
         if (leaf == NONE) return;
         drop_leaf(prefix, leaf);
@@ -232,7 +232,7 @@ weir_kv_pages weir_prefix_idle_pages(const weir_prefix *prefix)
 {
     weir_kv_pages n = { 0 };
     (void)walk_idle(prefix, FOREST, &n);
-    cut_count(prefix, &n);
+    pruned_count(prefix, &n);
     return n;
 }
 
@@ -245,10 +245,10 @@ weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
             i = prefix->nodes[i].parent;
         }
     }
-    if (weir_kv_store_has_cut(prefix->store)) return weir_prefix_idle_pages(prefix);
+    if (weir_kv_store_has_pruned(prefix->store)) return weir_prefix_idle_pages(prefix);
     const int64_t idle = prefix->stats.n_nodes - prefix->n_used,
                   sinks = prefix->n_sinks - prefix->n_used_sinks;
     weir_kv_pages n = { .sinks = sinks * prefix->heads, .others = (idle - sinks) * prefix->heads };
-    cut_count(prefix, &n);
+    pruned_count(prefix, &n);
     return n;
 }

@@ -1,5 +1,5 @@
-/* engine/schedule/recall.c - automatic files found by what is in them. Nobody names them, so a
- * prompt is compared with what they begin with: hashes of their first 512, 1024, 2048 ... tokens
+/* engine/schedule/session_index.c - automatic files found by what is in them. Nobody names them, so
+ * a prompt is compared with what they begin with: hashes of their first 512, 1024, 2048 ... tokens
  * say which may be of use, their tokens say how much. The index is a hint: a file that is gone is
  * found out when it is opened. */
 #include <stdlib.h>
@@ -109,7 +109,7 @@ static void add_files(weir_sessions *s)
         if (!list[i].is_automatic || list[i].problem != WEIR_OK ||
             session_contents_read(&found, s, list[i].name) != WEIR_OK)
             continue;
-        if (!found.is_cut)
+        if (!found.is_pruned)
             session_index_add(s, list[i].name,
                               &(weir_session_text){ .tokens = found.tokens,
                                                     .n_tokens = found.n_tokens,
@@ -211,7 +211,7 @@ static int32_t rows_of(weir_sessions *s, const prompt *p, const char *name)
 static void ask_reach(weir_service *service, void *user)
 {
     prompt *const p = user;
-    p->n_kept = weir_prefix_reach(service->prefix, p->tokens, p->n_tokens, p->salt);
+    p->n_kept = weir_prefix_match_length(service->prefix, p->tokens, p->n_tokens, p->salt);
 }
 
 static void count(weir_service *service, void *user)

@@ -1,4 +1,4 @@
-/* engine/states/looking.c - what is there: by name, source, page and vector. Any thread; nothing
+/* engine/states/query.c - what is there: by name, source, page and vector. Any thread; nothing
  * waits for the disk but for news of other processes. */
 #include <inttypes.h>
 #include <jansson.h>
