@@ -6,10 +6,10 @@
 #include <stdint.h>
 
 #include "engine/formats/tensor_directory.h"
+#include "engine/kv/geometry.h"
 #include "engine/model/block_option.h"
 #include "engine/model/shape.h"
 #include "engine/model/state_ops.h"
-#include "kernels/abi/kv_geometry.h"
 #include "offload/dispatch.h"
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* kernels/abi/kv_geometry.h - what one layer keeps in KV pages. */
+/* engine/kv/geometry.h - what one layer keeps in KV pages. */
 #pragma once
 #include <stdint.h>
 
