@@ -70,6 +70,9 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
     WEIR_SHAPE_NUMBERS(X)
 #undef X
     for (int64_t i = 0; i < shape->n_layers; i++) add_state(hash, parts->model, i);
+    if (weir_kv_is_mixed(parts->spec)) /* session files have place for one pair of widths */
+        add(hash, parts->spec->geometry,
+            (size_t)parts->spec->n_layers * sizeof *parts->spec->geometry);
     add_tensors(hash, parts->directory);
     if (parts->adapter != NULL) add_tensors(hash, parts->adapter);
 }

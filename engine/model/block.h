@@ -159,7 +159,7 @@ typedef struct weir_block {
     const weir_slot   *slots; /* ends with name == NULL */
     const char *const *shapes; /* names of what the block reads from the shape besides d_model;
                                   ends with NULL */
-    size_t                   weights_bytes;
+    size_t             weights_bytes;
     const weir_block_option *options; /* ends with name == NULL; NULL: none */
     size_t                   options_bytes;
     const char           *host_only; /* why devices cannot run it, a static text; NULL: they can */

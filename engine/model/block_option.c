@@ -51,8 +51,8 @@ static int32_t find_word(const char *words, const char *word)
 }
 
 /* The value as the table's numbers hold it. */
-static weir_status read_value(double *out, const weir_block_option *option, const weir_toml_node *value,
-                              weir_error *error)
+static weir_status read_value(double *out, const weir_block_option *option,
+                              const weir_toml_node *value, weir_error *error)
 {
     int64_t integer = 0;
     bool    flag = false;
@@ -87,8 +87,8 @@ static weir_status read_value(double *out, const weir_block_option *option, cons
     return WEIR_OK;
 }
 
-weir_status weir_block_option_set(void *options, const weir_block_option *option, const weir_toml_node *value,
-                            weir_error *error)
+weir_status weir_block_option_set(void *options, const weir_block_option *option,
+                                  const weir_toml_node *value, weir_error *error)
 {
     double number = 0.0;
     WEIR_TRY(read_value(&number, option, value, error));

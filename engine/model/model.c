@@ -109,6 +109,28 @@ static weir_status plan_layer(weir_model *model, layer *l, const char *name, wei
     return WEIR_OK;
 }
 
+/* Tables of pages have as many rows for each layer. */
+static weir_status list_geometry(weir_model *model, weir_error *error)
+{
+    model->geometry = calloc((size_t)model->kv_layers + 1, sizeof *model->geometry);
+    if (model->geometry == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers",
+                              (long long)model->kv_layers);
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const layer *const l = &model->layers[i];
+        if (l->kv_index < 0) continue;
+        model->geometry[l->kv_index] = l->kv.geometry;
+        if (l->kv.geometry.n_heads != model->geometry[0].n_heads)
+            return weir_error_set(error, WEIR_EUNSUPPORTED,
+                                  "%s: layer %lld keeps %lld KV heads and another layer %lld; all "
+                                  "layers of a model must keep as many",
+                                  model->arch->file, (long long)i,
+                                  (long long)l->kv.geometry.n_heads,
+                                  (long long)model->geometry[0].n_heads);
+    }
+    return WEIR_OK;
+}
+
 /* Layer list with blocks, options and the place of each layer in the sequence's memory. */
 static weir_status plan_layers(weir_model *model, weir_error *error)
 {
@@ -120,7 +142,7 @@ static weir_status plan_layers(weir_model *model, weir_error *error)
     for (int64_t i = 0; status == WEIR_OK && i < n; i++)
         status = plan_layer(model, &model->layers[i], names[i], error);
     free(names);
-    return status;
+    return status == WEIR_OK ? list_geometry(model, error) : status;
 }
 
 /* The output matrix; its norm and RoPE's factors. */
@@ -358,6 +380,7 @@ void weir_model_close(weir_model *model)
         weir_block_use_close(&model->layers[i].ffn);
     }
     free(model->layers);
+    free(model->geometry);
     free(model->matrices);
     free(model->vectors);
     free(model->used);
@@ -376,8 +399,21 @@ bool    weir_model_tied(const weir_model *model)
 {
     return model->embedding == model->matrices[0].tensor;
 }
-int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
-size_t  weir_model_recurrent_bytes(const weir_model *model)
+int64_t                 weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
+const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model) { return model->geometry; }
+
+int64_t weir_model_query_elements(const weir_model *model)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const weir_block_kv *const kv = &model->layers[i].kv;
+        const int64_t              n = kv->watched ? kv->n_queries * kv->geometry.key_dim : 0;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+size_t weir_model_recurrent_bytes(const weir_model *model)
 {
     return (size_t)model->recurrent_elements * sizeof(float);
 }

@@ -43,6 +43,10 @@ int64_t
 weir_model_parameters(const weir_model *model); /* elements of all bound tensors, tied ones once */
 bool    weir_model_tied(const weir_model *model); /* the embedding is the output matrix, too */
 int64_t weir_model_kv_layers(const weir_model *model); /* layers that keep KV rows */
+/* [kv_layers] what they keep, with the same number of heads in all. */
+const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model);
+/* Elements of all queries of a row, in the largest of the layers that are watched. */
+int64_t weir_model_query_elements(const weir_model *model);
 size_t  weir_model_recurrent_bytes(const weir_model *model); /* per sequence */
 /* Where a layer's memory is in a sequence: f32 elements of conv history and recurrent state, index
  * among the KV layers (-1: none). */

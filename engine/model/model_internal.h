@@ -33,16 +33,17 @@ typedef struct layer {
 struct weir_model {
     const weir_tensor_directory *directory,
         *adapter; /* adapter: NULL, or what replaces tensors of the other */
-    const weir_arch *arch;
-    weir_stream     *stream;
-    weir_activations activations;
-    weir_kv_format   state_format;
-    weir_shape       shape;
-    layer           *layers;
-    bound_matrix    *matrices; /* never reallocated: blocks point at the weights */
-    bound_vector    *vectors;
-    size_t           n_matrices, max_matrices, n_vectors, max_vectors;
-    bool            *used; /* per tensor of the directory, then of the adapter */
+    const weir_arch  *arch;
+    weir_stream      *stream;
+    weir_activations  activations;
+    weir_kv_format    state_format;
+    weir_shape        shape;
+    layer            *layers;
+    weir_kv_geometry *geometry; /* [kv_layers] */
+    bound_matrix     *matrices; /* never reallocated: blocks point at the weights */
+    bound_vector     *vectors;
+    size_t            n_matrices, max_matrices, n_vectors, max_vectors;
+    bool             *used; /* per tensor of the directory, then of the adapter */
 
     const weir_tensor *embedding;
     const weir_weight *output;

@@ -18,7 +18,8 @@ typedef struct weir_digest {
 /* Any pointer but one of the two sizes may be NULL. `options` are those of the block's table; a
  * state is f32 elements of the sequence's memory, all zero before the first token. */
 typedef struct weir_state_ops {
-    int64_t (*history_elements)(const weir_shape *shape, const void *options); /* of a convolution */
+    int64_t (*history_elements)(const weir_shape *shape,
+                                const void       *options); /* of a convolution */
     int64_t (*elements)(const weir_shape *shape, const void *options); /* recurrent */
     /* Can this state, read from a file, be one that a text of n_tokens leaves? Else no step may
      * read it. */
@@ -28,8 +29,7 @@ typedef struct weir_state_ops {
     void (*identify)(const void *options, const weir_digest *digest);
     /* Adds what the state has of its text and what it lost; NULL: of no text. Only of states that
      * steps left. */
-    void (*count)(const weir_shape *shape, const void *options, const void *state,
-                  weir_banks *sum);
+    void (*count)(const weir_shape *shape, const void *options, const void *state, weir_banks *sum);
 
     /* In 8 or 4 bits: EUNSUPPORTED for a value that the small form does not hold, EFORMAT for bytes
      * that are no state. All four or none. What lies behind packable_bytes of the state is kept as

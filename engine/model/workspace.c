@@ -68,22 +68,12 @@ static int64_t most_kv_segments(const weir_model *model, const weir_workspace_li
     return limits->segments * (limits->evicts ? most(most_kv_heads(model), 1) : 1);
 }
 
-/* Of the layers that are watched: queries of a row, and their elements. */
+/* Queries of a row, in the layers that are watched. */
 static int64_t most_queries(const weir_model *model)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++)
         if (model->layers[i].kv.watched) n = most(n, model->layers[i].kv.n_queries);
-    return n;
-}
-
-static int64_t most_query_elements(const weir_model *model)
-{
-    int64_t n = 0;
-    for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const weir_block_kv *const kv = &model->layers[i].kv;
-        if (kv->watched) n = most(n, kv->n_queries * kv->geometry.key_dim);
-    }
     return n;
 }
 
@@ -147,7 +137,7 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     PLACE(shown_rows, has_device ? rows * (size_t)model->shape.d_model : 0);
     PLACE(shown_logits, has_device ? (size_t)limits->logits * (size_t)model->shape.n_vocab : 0);
     PLACE(shown_queries,
-          has_device && limits->evicts ? rows * (size_t)(2 * most_query_elements(model)) : 0);
+          has_device && limits->evicts ? rows * (size_t)(2 * weir_model_query_elements(model)) : 0);
     return at;
 }
 #undef PLACE

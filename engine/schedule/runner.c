@@ -45,8 +45,8 @@ size_t weir_runner_bytes(const weir_runner_limits *limits)
 
 static size_t queries_bytes(const weir_runner *runner)
 {
-    const weir_shape *const shape = weir_model_shape(runner->model);
-    return (size_t)runner->limits.rows * (size_t)(shape->n_heads * shape->head_dim) * sizeof(float);
+    return (size_t)runner->limits.rows * (size_t)weir_model_query_elements(runner->model) *
+           sizeof(float);
 }
 
 /* ---- cold pages, as attention sees them ------------------------------------------------------ */
@@ -289,10 +289,9 @@ static void show_plain(void *user, int64_t kv_layer, const float *queries, int64
 static const weir_attention_watch *watch_queries(const weir_runner *runner, watched *place,
                                                  const weir_work *work, int32_t first_row)
 {
-    const weir_shape *const shape = weir_model_shape(runner->model);
     if (runner->visit_queries == NULL) return NULL;
     *place = (watched){ .watch = { .plain = (float *)runner->queries +
-                                            first_row * shape->n_heads * shape->head_dim,
+                                            first_row * weir_model_query_elements(runner->model),
                                    .seen = show_plain,
                                    .user = place },
                         .work = work,

@@ -45,7 +45,11 @@ class Service : public ::testing::Test {
                 << error_.text;
         for (const char *const setting : more)
             ASSERT_EQ(weir_config_set(config, setting, &error_), WEIR_OK) << error_.text;
-        const weir_engine_options options = { config, true, with_server_, nullptr, nullptr, nullptr };
+        for (const std::string &setting : settings_)
+            ASSERT_EQ(weir_config_set(config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+        const weir_engine_options options = {
+            config, true, with_server_, nullptr, nullptr, blocks_
+        };
         ASSERT_EQ(weir_engine_open(&engine_, &options, &error_), WEIR_OK) << error_.text;
         opened();
     }
@@ -103,6 +107,8 @@ class Service : public ::testing::Test {
     weir_usage                usage_ = {};
     size_t                    scratch_ = 0;
     bool                      with_server_ = false; /* budgets are a server's */
+    std::vector<std::string>  settings_; /* of every engine that is opened */
+    const weir_block *const  *blocks_ = nullptr;
 };
 
 /* A service with a folder of sessions, which is empty at first. */
