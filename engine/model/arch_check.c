@@ -8,40 +8,7 @@
 
 #include "engine/config/distance.h"
 #include "engine/formats/printable.h"
-#include "engine/model/arch_internal.h"
-
-/* Names of a list are tried in turn for every tensor, so there are few; a pattern may spell all
- * layers. */
-enum { MAX_NAMES = 64, MAX_PATTERN = 1024, TEXT_LENGTH = 256 };
-
-typedef struct checker {
-    const weir_arch *arch;
-    weir_error      *error;
-} checker;
-
-/* What a value must be. */
-typedef enum form {
-    FORM_TEXT,
-    FORM_FLAG,
-    FORM_NAMES, /* TEXT or [TEXT ..] */
-    FORM_LIST, /* [TEXT ..] */
-    FORM_WORDS, /* { key = TEXT .. } */
-    FORM_DEFAULT, /* NUMBER or TEXT */
-    FORM_SCALARS, /* TEXT, NUMBER, boolean or a list of them */
-} form;
-
-enum {
-    ONCE = 0,
-    DIFFERS = 1, /* by container: also { gguf = .., hf = .. } */
-    NEEDED = 2,
-};
-
-/* A key of a table; lists of them end with a name of NULL. */
-typedef struct member {
-    const char *name;
-    form        form;
-    unsigned    how;
-} member;
+#include "engine/model/arch_check.h"
 
 static const member arch_keys[] = {
     { "name", FORM_TEXT, NEEDED },   { "base", FORM_TEXT, ONCE },
@@ -141,7 +108,7 @@ static bool fits(const weir_toml_node *node, form f)
 }
 
 /* "FILE:LINE: [where] ": the text of all errors begins so. */
-static const char *place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where)
+const char *arch_place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where)
 {
     uint32_t line = 0, column = 0;
     weir_toml_position(node, &line, &column);
@@ -149,14 +116,12 @@ static const char *place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, 
     return out;
 }
 
-static const char *shown(char out[80], const char *text)
+const char *arch_shown(char out[80], const char *text)
 {
     return weir_printable(out, 80, text, strlen(text));
 }
 
-typedef const char *(*name_list)(const void *names, size_t index); /* NULL past the last */
-
-static const char *nearest(const char *name, name_list at, const void *names)
+const char *arch_nearest(const char *name, name_list at, const void *names)
 {
     const char *found = "none", *candidate;
     size_t      best = SIZE_MAX;
@@ -179,22 +144,22 @@ static bool is_listed(const char *name, name_list at, const void *names)
 }
 
 /* `what` says what kind of name it is. */
-static weir_status unknown(const checker *c, const weir_toml_node *node, const char *where,
-                           const char *what, const char *name, name_list list, const void *names)
+weir_status arch_unknown(const checker *c, const weir_toml_node *node, const char *where,
+                         const char *what, const char *name, name_list list, const void *names)
 {
     char at[2 * TEXT_LENGTH], text[80];
     return weir_error_set(c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'",
-                          place(at, node, where), what, shown(text, name),
-                          nearest(name, list, names));
+                          arch_place(at, node, where), what, arch_shown(text, name),
+                          arch_nearest(name, list, names));
 }
 
-static const char *member_at(const void *names, size_t index)
+const char *arch_member_at(const void *names, size_t index)
 {
     return ((const member *)names)[index].name;
 }
 
-static weir_status check_value(const checker *c, const weir_toml_node *value, const char *where,
-                               const member *m)
+weir_status arch_check_value(const checker *c, const weir_toml_node *value, const char *where,
+                             const member *m)
 {
     char       at[2 * TEXT_LENGTH];
     const bool differs = (m->how & DIFFERS) != 0 && weir_toml_type_of(value) == WEIR_TOML_TABLE;
@@ -204,14 +169,14 @@ static weir_status check_value(const checker *c, const weir_toml_node *value, co
         if (strcmp(key, "gguf") != 0 && strcmp(key, "hf") != 0)
             return weir_error_set(c->error, WEIR_ECONFIG,
                                   "%s %s: a value by container is { gguf = .., hf = .. }",
-                                  place(at, part, where), m->name);
+                                  arch_place(at, part, where), m->name);
         if (!fits(part, m->form))
             return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: %s must be %s",
-                                  place(at, part, where), m->name, key, form_text(m->form));
+                                  arch_place(at, part, where), m->name, key, form_text(m->form));
     }
     if (differs || fits(value, m->form)) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s", place(at, value, where),
-                          m->name, form_text(m->form),
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s",
+                          arch_place(at, value, where), m->name, form_text(m->form),
                           (m->how & DIFFERS) != 0 ? ", or { gguf = .., hf = .. } of these" : "");
 }
 
@@ -223,20 +188,21 @@ static weir_status check_members(const checker *c, const weir_toml_node *table, 
     if (table == NULL) return WEIR_OK;
     if (weir_toml_type_of(table) != WEIR_TOML_TABLE)
         return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s",
-                              place(at, table, where),
+                              arch_place(at, table, where),
                               weir_toml_type_name(weir_toml_type_of(table)));
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         const char                 *key;
         const weir_toml_node *const value = weir_toml_at(table, i, &key);
         const member               *m = known;
         while (m->name != NULL && strcmp(m->name, key) != 0) m++;
-        if (m->name == NULL) return unknown(c, value, where, "key", key, member_at, known);
-        WEIR_TRY(check_value(c, value, where, m));
+        if (m->name == NULL)
+            return arch_unknown(c, value, where, "key", key, arch_member_at, known);
+        WEIR_TRY(arch_check_value(c, value, where, m));
     }
     for (const member *m = known; m->name != NULL; m++) {
         if ((m->how & NEEDED) != 0 && weir_toml_get(table, m->name) == NULL)
             return weir_error_set(c->error, WEIR_ECONFIG, "%s %s is missing",
-                                  place(at, table, where), m->name);
+                                  arch_place(at, table, where), m->name);
     }
     return WEIR_OK;
 }
@@ -260,12 +226,12 @@ static weir_status check_own_tables(const checker *c)
         if (!is_listed(key, text_at, tables))
             return weir_error_set(c->error, WEIR_ECONFIG,
                                   "%s: unknown table [%s]; the nearest is [%s]", c->arch->file,
-                                  shown(text, key), nearest(key, text_at, tables));
+                                  arch_shown(text, key), arch_nearest(key, text_at, tables));
         const weir_toml_type wanted =
             strcmp(key, "refuse") == 0 ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
         if (weir_toml_type_of(table) != wanted)
             return weir_error_set(
-                c->error, WEIR_ECONFIG, "%s must be %s", place(at, table, key),
+                c->error, WEIR_ECONFIG, "%s must be %s", arch_place(at, table, key),
                 wanted == WEIR_TOML_ARRAY ? "an array of tables, written [[refuse]]" : "a table");
     }
     return WEIR_OK;
@@ -282,7 +248,7 @@ static weir_status check_all_tables(const checker *c)
     return WEIR_OK;
 }
 
-static const weir_toml_node *get(const checker *c, const char *table, const char *key)
+const weir_toml_node *arch_get(const checker *c, const char *table, const char *key)
 {
     return weir_toml_get(weir_toml_get(c->arch->root, table), key);
 }
@@ -311,9 +277,9 @@ static weir_status check_reference(const checker *c, const weir_toml_node *node,
     if (is_below)
         return weir_error_set(c->error, WEIR_ECONFIG,
                               "%s %s refers to %s, which must stand above it",
-                              place(at, node, "shape"), name, text);
+                              arch_place(at, node, "shape"), name, text);
     return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s, which %s needs",
-                          place(at, node, "shape"), text, name);
+                          arch_place(at, node, "shape"), text, name);
 }
 
 /* "SHAPE" or "SHAPE / SHAPE". */
@@ -336,7 +302,7 @@ static weir_status check_shape(const checker *c)
         const weir_toml_node *const source = weir_toml_at(table, i, &name);
         char                        where[120];
         if (!is_listed(name, shape_at, NULL))
-            return unknown(c, source, "shape", "shape", name, shape_at, NULL);
+            return arch_unknown(c, source, "shape", "shape", name, shape_at, NULL);
         (void)snprintf(where, sizeof where, "shape] [%s", name);
         WEIR_TRY(check_members(c, source, where, shape_keys));
         WEIR_TRY(check_references(c, weir_toml_get(source, "hf_times"), i));
@@ -346,7 +312,7 @@ static weir_status check_shape(const checker *c)
 }
 
 /* ---- layers and blocks ----------------------------------------------------------------------- */
-static const char *key_at(const void *table, size_t index)
+const char *arch_key_at(const void *table, size_t index)
 {
     const char *key = NULL;
     return weir_toml_at(table, index, &key) != NULL ? key : NULL;
@@ -360,7 +326,7 @@ static weir_status check_names_block(const checker *c, const weir_toml_node *nod
         WEIR_TRY(check_names_block(c, weir_toml_at(node, i, NULL)));
     const char *const name = weir_toml_string(node, NULL);
     if (name == NULL || weir_toml_get(blocks, name) != NULL) return WEIR_OK;
-    return unknown(c, node, "layers", "block", name, key_at, blocks);
+    return arch_unknown(c, node, "layers", "block", name, arch_key_at, blocks);
 }
 
 static weir_status check_layers(const checker *c)
@@ -375,7 +341,7 @@ static weir_status check_layers(const checker *c)
                 !all_children(node, MAX_PATTERN, is_text))
                 return weir_error_set(c->error, WEIR_ECONFIG,
                                       "%s pattern: must be a list of 1 to %d names of blocks",
-                                      place(at, node, "layers"), (int)MAX_PATTERN);
+                                      arch_place(at, node, "layers"), (int)MAX_PATTERN);
             WEIR_TRY(check_names_block(c, node));
         } else if (strcmp(key, "mask") == 0) {
             WEIR_TRY(check_members(c, node, "layers] [mask", mask_keys));
@@ -390,182 +356,8 @@ static weir_status check_layers(const checker *c)
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "others")));
         } else {
             static const char *const known[] = { "pattern", "mask", "types", "interval", NULL };
-            return unknown(c, node, "layers", "key", key, text_at, known);
+            return arch_unknown(c, node, "layers", "key", key, text_at, known);
         }
-    }
-    return WEIR_OK;
-}
-
-/* A table that names a block for each container, one of them at least. */
-typedef struct block_table {
-    const checker        *checker;
-    weir_block_kind       kind;
-    const weir_toml_node *node;
-    const char           *where; /* "block.attn" */
-    const weir_block     *in[2]; /* by container */
-} block_table;
-
-/* Keys that are no options: what names the block, and the FFN that a mixer goes with. */
-static const member mixer_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
-                                     { "ffn", FORM_TEXT, DIFFERS },
-                                     { 0 } };
-static const member ffn_keys[] = { { "kind", FORM_TEXT, DIFFERS }, { 0 } };
-
-static const member *own_keys(weir_block_kind kind)
-{
-    return kind == WEIR_BLOCK_MIXER ? mixer_keys : ffn_keys;
-}
-
-/* Keys of its own, then the options of its blocks. */
-static const char *block_key_at(const void *names, size_t index)
-{
-    const block_table *const t = names;
-    for (const member *m = own_keys(t->kind); m->name != NULL; m++)
-        if (index-- == 0) return m->name;
-    for (size_t b = 0; b < 2; b++) {
-        const weir_block_option *option = t->in[b] != NULL ? t->in[b]->options : NULL;
-        for (; option != NULL && option->name != NULL; option++)
-            if (index-- == 0) return option->name;
-    }
-    return NULL;
-}
-
-/* A value, or one for each container. */
-static weir_status check_option(const block_table *t, const weir_toml_node *value,
-                                const weir_block_option *option)
-{
-    const checker *const c = t->checker;
-    char                 at[2 * TEXT_LENGTH];
-    if (weir_toml_type_of(value) == WEIR_TOML_TABLE) {
-        const weir_toml_node *const gguf = weir_toml_get(value, "gguf"), *const hf = weir_toml_get(
-                                                                             value, "hf");
-        if (weir_toml_size(value) != (size_t)(gguf != NULL) + (size_t)(hf != NULL))
-            return weir_error_set(c->error, WEIR_ECONFIG,
-                                  "%s %s: a value by container is { gguf = .., hf = .. }",
-                                  place(at, value, t->where), option->name);
-        if (gguf != NULL) WEIR_TRY(check_option(t, gguf, option));
-        return hf != NULL ? check_option(t, hf, option) : WEIR_OK;
-    }
-    weir_error why = { 0 };
-    if (weir_block_option_set(NULL, option, value, &why) == WEIR_OK) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s", place(at, value, t->where), why.text);
-}
-
-static weir_status check_block_key(const block_table *t, const char *key,
-                                   const weir_toml_node *value)
-{
-    for (const member *m = own_keys(t->kind); m->name != NULL; m++)
-        if (strcmp(m->name, key) == 0) return check_value(t->checker, value, t->where, m);
-    for (size_t b = 0; b < 2; b++) {
-        const weir_block_option *const option =
-            t->in[b] != NULL ? weir_block_option_find(t->in[b]->options, key) : NULL;
-        if (option != NULL) return check_option(t, value, option);
-    }
-    return unknown(t->checker, value, t->where, "key", key, block_key_at, t);
-}
-
-static const char *block_name_at(const void *names, size_t index)
-{
-    const block_table *const t = names;
-    const weir_block        *block;
-    for (size_t i = 0; (block = weir_block_at(t->checker->arch->blocks, i)) != NULL; i++)
-        if (block->kind == t->kind && index-- == 0) return block->name;
-    return NULL;
-}
-
-/* The block of one container, which there must be if the table names one. */
-static weir_status find_block(block_table *t, weir_container container, const weir_block **out)
-{
-    const char *const           key = weir_block_key(t->kind);
-    const weir_toml_node *const node = weir_arch_choice(weir_toml_get(t->node, key), container);
-    const char *const           name = node != NULL ? weir_toml_string(node, NULL) : NULL;
-    char                        at[2 * TEXT_LENGTH], text[80];
-    *out = weir_arch_table_block(t->checker->arch, t->kind, t->node, container);
-    if (*out != NULL || name == NULL) return WEIR_OK;
-    return weir_error_set(t->checker->error, WEIR_ECONFIG,
-                          "%s %s '%s' is not known; the nearest is '%s'", place(at, node, t->where),
-                          key, shown(text, name), nearest(name, block_name_at, t));
-}
-
-static weir_status check_block(const checker *c, weir_block_kind kind, const weir_toml_node *node,
-                               const char *where)
-{
-    block_table                 t = { .checker = c, .kind = kind, .node = node, .where = where };
-    const member *const         names_block = own_keys(kind);
-    const weir_toml_node *const named = weir_toml_get(node, names_block->name);
-    char                        at[2 * TEXT_LENGTH];
-    if (weir_toml_type_of(node) != WEIR_TOML_TABLE)
-        return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s",
-                              place(at, node, where), weir_toml_type_name(weir_toml_type_of(node)));
-    if (named != NULL) WEIR_TRY(check_value(c, named, where, names_block));
-    WEIR_TRY(find_block(&t, WEIR_CONTAINER_GGUF, &t.in[0]));
-    WEIR_TRY(find_block(&t, WEIR_CONTAINER_SAFETENSORS, &t.in[1]));
-    if (t.in[0] == NULL && t.in[1] == NULL)
-        return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s", place(at, node, where),
-                              names_block->name);
-    for (size_t i = 0; i < weir_toml_size(node); i++) {
-        const char                 *key;
-        const weir_toml_node *const value = weir_toml_at(node, i, &key);
-        WEIR_TRY(check_block_key(&t, key, value));
-    }
-    return WEIR_OK;
-}
-
-/* [ffn] with its kind is the FFN of all layers. Without, it holds tables [ffn.NAME]. */
-static bool has_one_ffn(const checker *c) { return get(c, "ffn", "kind") != NULL; }
-
-static weir_status check_ffns(const checker *c)
-{
-    const weir_toml_node *const all = weir_toml_get(c->arch->root, "ffn");
-    char                        at[2 * TEXT_LENGTH];
-    if (has_one_ffn(c)) return check_block(c, WEIR_BLOCK_FFN, all, "ffn");
-    for (size_t i = 0; i < weir_toml_size(all); i++) {
-        const char                 *name;
-        const weir_toml_node *const node = weir_toml_at(all, i, &name);
-        char                        where[120], text[80];
-        if (weir_toml_type_of(node) != WEIR_TOML_TABLE)
-            return unknown(c, node, "ffn", "key", name, member_at, ffn_keys);
-        (void)snprintf(where, sizeof where, "ffn.%s", shown(text, name));
-        WEIR_TRY(check_block(c, WEIR_BLOCK_FFN, node, where));
-    }
-    if (weir_toml_size(all) > 0) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s has no kind", place(at, all, "ffn"));
-}
-
-/* A block names an FFN of [ffn.NAME] if and only if there are such. */
-static weir_status check_choice(const checker *c, const weir_toml_node *block, const char *where)
-{
-    static const weir_container containers[] = { WEIR_CONTAINER_GGUF, WEIR_CONTAINER_SAFETENSORS };
-    const weir_toml_node *const all = weir_toml_get(c->arch->root, "ffn"), *const choice =
-                                                                               weir_toml_get(block,
-                                                                                             "ffn");
-    char at[2 * TEXT_LENGTH];
-    if (has_one_ffn(c) != (choice == NULL))
-        return weir_error_set(c->error, WEIR_ECONFIG,
-                              choice == NULL ? "%s has no ffn: name one of the tables [ffn.NAME]"
-                                             : "%s ffn: [ffn] has a kind, which is that of all "
-                                               "layers; write [ffn.NAME] to choose one per block",
-                              place(at, choice != NULL ? choice : block, where));
-    for (size_t i = 0; choice != NULL && i < 2; i++) {
-        const weir_toml_node *const node = weir_arch_choice(choice, containers[i]);
-        const char *const           name = node != NULL ? weir_toml_string(node, NULL) : NULL;
-        if (name != NULL && weir_toml_get(all, name) == NULL)
-            return unknown(c, node, where, "ffn", name, key_at, all);
-    }
-    return WEIR_OK;
-}
-
-static weir_status check_blocks(const checker *c)
-{
-    const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
-    WEIR_TRY(check_ffns(c));
-    for (size_t i = 0; i < weir_toml_size(blocks); i++) {
-        const char                 *name;
-        const weir_toml_node *const block = weir_toml_at(blocks, i, &name);
-        char                        where[120], text[80];
-        (void)snprintf(where, sizeof where, "block.%s", shown(text, name));
-        WEIR_TRY(check_block(c, WEIR_BLOCK_MIXER, block, where));
-        WEIR_TRY(check_choice(c, block, where));
     }
     return WEIR_OK;
 }
@@ -603,10 +395,10 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
     const char *const           other = weir_toml_string(node, NULL);
     char                        at[2 * TEXT_LENGTH], text[80];
     if (other == NULL) return WEIR_OK;
-    const weir_toml_node *const instead = get(c, "tensor", other);
+    const weir_toml_node *const instead = arch_get(c, "tensor", other);
     const char                 *wrong = NULL;
     if (!is_listed(other, slot_at, c->arch))
-        return unknown(c, node, "tensor", "slot after or", other, slot_at, c->arch);
+        return arch_unknown(c, node, "tensor", "slot after or", other, slot_at, c->arch);
     if (strcmp(other, slot) == 0)
         wrong = "is the slot itself";
     else if (instead == NULL)
@@ -617,7 +409,7 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
         wrong = "belongs to layers where this one does not, or the other way round";
     if (wrong == NULL) return WEIR_OK;
     return weir_error_set(c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s",
-                          place(at, node, "tensor"), slot, shown(text, other), wrong);
+                          arch_place(at, node, "tensor"), slot, arch_shown(text, other), wrong);
 }
 
 static weir_status check_tensors(const checker *c)
@@ -628,7 +420,7 @@ static weir_status check_tensors(const checker *c)
         const weir_toml_node *const entry = weir_toml_at(table, i, &slot);
         char                        where[120];
         if (!is_listed(slot, slot_at, c->arch))
-            return unknown(c, entry, "tensor", "slot", slot, slot_at, c->arch);
+            return arch_unknown(c, entry, "tensor", "slot", slot, slot_at, c->arch);
         (void)snprintf(where, sizeof where, "tensor] [\"%s\"", slot);
         if (fits(entry, FORM_NAMES)) continue; /* the same names in both containers */
         WEIR_TRY(check_members(c, entry, where, tensor_keys));
@@ -648,7 +440,7 @@ static weir_status check_refuse(const checker *c)
         if (weir_toml_get(rule, "gguf") == NULL && weir_toml_get(rule, "hf") == NULL)
             return weir_error_set(c->error, WEIR_ECONFIG,
                                   "%s names no setting: add gguf = KEY or hf = PATH",
-                                  place(at, rule, "refuse"));
+                                  arch_place(at, rule, "refuse"));
     }
     return WEIR_OK;
 }
@@ -663,7 +455,8 @@ weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error)
         return weir_error_set(error, WEIR_ECONFIG, "%s: table [arch] is missing", arch->file);
     WEIR_TRY(check_members(&c, table, "arch", arch_keys));
     if (weir_toml_get(table, "match") == NULL && weir_toml_get(table, "base") == NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s match is missing", place(at, table, "arch"));
+        return weir_error_set(error, WEIR_ECONFIG, "%s match is missing",
+                              arch_place(at, table, "arch"));
     return WEIR_OK;
 }
 
@@ -673,7 +466,7 @@ weir_status weir_arch_check(const weir_arch *arch, weir_error *error)
     WEIR_TRY(check_all_tables(&c));
     WEIR_TRY(check_shape(&c));
     WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "rope"), "rope", rope_keys));
-    WEIR_TRY(check_blocks(&c));
+    WEIR_TRY(arch_check_blocks(&c));
     WEIR_TRY(check_layers(&c));
     WEIR_TRY(check_tensors(&c));
     return check_refuse(&c);

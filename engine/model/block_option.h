@@ -1,5 +1,5 @@
-/* engine/model/block_option.h - options of blocks: what [block.NAME] and [ffn] of an arch file may set.
- * A block declares them as a table of name, type, range and default; reading and checking arch
+/* engine/model/block_option.h - options of blocks: what [block.NAME] and [ffn] of an arch file may
+ * set. A block declares them as a table of name, type, range and default; reading and checking arch
  * files needs no more. */
 #pragma once
 #include <stdbool.h>

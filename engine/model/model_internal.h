@@ -63,6 +63,12 @@ struct weir_model {
 const weir_tensor_directory *weir_model_directory_of(const weir_model  *model,
                                                      const weir_tensor *tensor);
 
+/* layers.c: shapes that the arch file must have; the layers; room for what they bind. */
+WEIR_MUST_CHECK weir_status weir_require_shapes(const weir_model *model, const char *const *names,
+                                                const char *who, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_plan_layers(weir_model *model, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_open_slots(weir_model *model, weir_error *error);
+
 /* bind.c */
 WEIR_MUST_CHECK weir_status weir_bind_tensors(weir_model *model, weir_error *error);
 /* Is this tensor one that the architecture leaves out on purpose? */

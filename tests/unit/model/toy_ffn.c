@@ -17,11 +17,10 @@ EXTENT(inner, shape->d_ffn)
 EXTENT(eighth, shape->d_ffn / 8)
 EXTENT(two, 2)
 
-static const weir_slot slots[] = {
-    { WEIR_MATRIX("toy.up", weights, up, two, two, two, eighth, model) },
-    { WEIR_MATRIX("toy.down", weights, down, model, inner) },
-    { 0 }
-};
+static const weir_slot slots[] = { { WEIR_MATRIX("toy.up", weights, up, two, two, two, eighth,
+                                                 model) },
+                                   { WEIR_MATRIX("toy.down", weights, down, model, inner) },
+                                   { 0 } };
 
 static const char *const shapes[] = { "d_ffn", NULL };
 

@@ -29,10 +29,10 @@ static const weir_block_option options_table[] = {
         return expression;                                                                         \
     }
 EXTENT(model, shape->d_model)
-EXTENT(q_width, shape->n_heads * TOY_KEY_DIM)
-EXTENT(k_width, shape->n_kv_heads * TOY_KEY_DIM)
-EXTENT(v_width, shape->n_kv_heads * TOY_VALUE_DIM)
-EXTENT(out_width, shape->n_heads * TOY_VALUE_DIM)
+EXTENT(q_width, shape->n_heads *TOY_KEY_DIM)
+EXTENT(k_width, shape->n_kv_heads *TOY_KEY_DIM)
+EXTENT(v_width, shape->n_kv_heads *TOY_VALUE_DIM)
+EXTENT(out_width, shape->n_heads *TOY_VALUE_DIM)
 EXTENT(two, 2)
 EXTENT(three, 3)
 
@@ -123,15 +123,15 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
     float *const q = step->scratch, *const k = q + n * q_row, *const v = k + n * k_row,
                  *const out = v + n * v_row;
     WEIR_TRY(weir_matmul(
-        step->stream, &(weir_matmul_args){
-                          .x = step->normed,
-                          .n_rows = n,
-                          .n_in = d,
-                          .x_stride = d,
-                          .n_outputs = 3,
-                          .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row },
-                                       { .weight = w->k, .dst = k, .dst_stride = k_row },
-                                       { .weight = w->v, .dst = v, .dst_stride = v_row } } }));
+        step->stream,
+        &(weir_matmul_args){ .x = step->normed,
+                             .n_rows = n,
+                             .n_in = d,
+                             .x_stride = d,
+                             .n_outputs = 3,
+                             .outputs = { { .weight = w->q, .dst = q, .dst_stride = q_row },
+                                          { .weight = w->k, .dst = k, .dst_stride = k_row },
+                                          { .weight = w->v, .dst = v, .dst_stride = v_row } } }));
     WEIR_TRY(norm_and_turn(shape, step, q, w->norms, h));
     WEIR_TRY(norm_and_turn(shape, step, k, w->norms + TOY_KEY_DIM, g));
     WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){ .k = k,
@@ -146,22 +146,22 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
                                                                 .k_format = step->kv_format.k,
                                                                 .v_format = step->kv_format.v,
                                                                 .sinks = step->sinks }));
-    WEIR_TRY(weir_heads_attend(
-        step, &(weir_attention_args){ .out = out,
-                                      .q = q,
-                                      .segments = step->kv,
-                                      .n_segments = step->n_kv,
-                                      .n_heads = h,
-                                      .n_kv_heads = g,
-                                      .key_dim = TOY_KEY_DIM,
-                                      .value_dim = TOY_VALUE_DIM,
-                                      .q_stride = q_row,
-                                      .q_head_stride = TOY_KEY_DIM,
-                                      .out_stride = out_row,
-                                      .scale = 1.0f / sqrtf((float)TOY_KEY_DIM),
-                                      .k_format = step->kv_format.k,
-                                      .v_format = step->kv_format.v,
-                                      .sinks = step->sinks }));
+    WEIR_TRY(
+        weir_heads_attend(step, &(weir_attention_args){ .out = out,
+                                                        .q = q,
+                                                        .segments = step->kv,
+                                                        .n_segments = step->n_kv,
+                                                        .n_heads = h,
+                                                        .n_kv_heads = g,
+                                                        .key_dim = TOY_KEY_DIM,
+                                                        .value_dim = TOY_VALUE_DIM,
+                                                        .q_stride = q_row,
+                                                        .q_head_stride = TOY_KEY_DIM,
+                                                        .out_stride = out_row,
+                                                        .scale = 1.0f / sqrtf((float)TOY_KEY_DIM),
+                                                        .k_format = step->kv_format.k,
+                                                        .v_format = step->kv_format.v,
+                                                        .sinks = step->sinks }));
     WEIR_TRY(weir_matmul(step->stream, &(weir_matmul_args){ .x = out,
                                                             .n_rows = n,
                                                             .n_in = out_row,

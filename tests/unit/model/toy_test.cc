@@ -20,9 +20,9 @@ support::Array noise(std::vector<int64_t> shape, float scale, int seed)
     for (const int64_t d : shape) n *= static_cast<size_t>(d);
     support::Array out = { std::move(shape), {} };
     for (size_t i = 0; i < n; i++)
-        out.values.push_back(scale * std::sin(static_cast<float>(seed) +
-                                              0.7f * static_cast<float>(i) +
-                                              0.01f * static_cast<float>(i * i % 97)));
+        out.values.push_back(scale *
+                             std::sin(static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
+                                      0.01f * static_cast<float>(i * i % 97)));
     return out;
 }
 
@@ -41,7 +41,7 @@ support::Arrays toy_tensors(bool has_norms = true)
     return out;
 }
 
-/* Qwen3 whose first layer is made of the toys: layers of KV rows of 24 and 16 elements and of 32. */
+/* Qwen3 whose first layer is made of the toys: KV rows of 24 and 16 elements beside those of 32. */
 std::string toy_arch(const std::string &mixer_options = "decay = 0.25\n")
 {
     std::string arch = support::read_file("configs/arch/qwen3.toml");
@@ -143,7 +143,7 @@ TEST_F(Toy, ASessionGoesOnAfterARestart)
     stop();
 }
 
-/* Random conversations in a pool that holds few of them: some are preempted, all answer as alone. */
+/* Random conversations in a pool that holds few of them: some are preempted. */
 TEST_F(Toy, PreemptedConversationsAnswerAsAlone)
 {
     for (unsigned seed = 1; seed < 4; seed++) {
