@@ -57,7 +57,8 @@ static weir_status check_option(const block_table *t, const weir_toml_node *valu
     }
     weir_error why = { 0 };
     if (weir_block_option_set(NULL, option, value, &why) == WEIR_OK) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s", arch_place(at, value, t->where), why.text);
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s", arch_place(at, value, t->where),
+                          why.text);
 }
 
 static weir_status check_block_key(const block_table *t, const char *key,
@@ -92,8 +93,9 @@ static weir_status find_block(block_table *t, weir_container container, const we
     *out = weir_arch_table_block(t->checker->arch, t->kind, t->node, container);
     if (*out != NULL || name == NULL) return WEIR_OK;
     return weir_error_set(t->checker->error, WEIR_ECONFIG,
-                          "%s %s '%s' is not known; the nearest is '%s'", arch_place(at, node, t->where),
-                          key, arch_shown(text, name), arch_nearest(name, block_name_at, t));
+                          "%s %s '%s' is not known; the nearest is '%s'",
+                          arch_place(at, node, t->where), key, arch_shown(text, name),
+                          arch_nearest(name, block_name_at, t));
 }
 
 static weir_status check_block(const checker *c, weir_block_kind kind, const weir_toml_node *node,
@@ -105,7 +107,8 @@ static weir_status check_block(const checker *c, weir_block_kind kind, const wei
     char                        at[2 * TEXT_LENGTH];
     if (weir_toml_type_of(node) != WEIR_TOML_TABLE)
         return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s",
-                              arch_place(at, node, where), weir_toml_type_name(weir_toml_type_of(node)));
+                              arch_place(at, node, where),
+                              weir_toml_type_name(weir_toml_type_of(node)));
     if (named != NULL) WEIR_TRY(arch_check_value(c, named, where, names_block));
     WEIR_TRY(find_block(&t, WEIR_CONTAINER_GGUF, &t.in[0]));
     WEIR_TRY(find_block(&t, WEIR_CONTAINER_SAFETENSORS, &t.in[1]));

@@ -5,8 +5,8 @@
 #include "engine/model/model_internal.h"
 
 /* An arch file that forgets a shape would leave it zero. */
-weir_status weir_require_shapes(const weir_model *model, const char *const *names,
-                                  const char *who, weir_error *error)
+weir_status weir_require_shapes(const weir_model *model, const char *const *names, const char *who,
+                                weir_error *error)
 {
     const weir_toml_node *const table = weir_toml_get(model->arch->root, "shape");
     for (; *names != NULL; names++) {
@@ -73,7 +73,7 @@ static weir_status use_block(weir_model *model, const weir_block_use *use, void 
     WEIR_TRY(weir_require_shapes(model, use->block->shapes, use->block->name, error));
     if (use->block->more_shapes != NULL)
         WEIR_TRY(weir_require_shapes(model, use->block->more_shapes(use->options),
-                                "an option of the block", error));
+                                     "an option of the block", error));
     if (use->block->complete != NULL) use->block->complete(use->options, model->state_format);
     *weights = calloc(1, use->block->weights_bytes + 1);
     return *weights != NULL ? WEIR_OK

@@ -206,27 +206,16 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
         w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
     }
     w->rounds[0] = (weir_recurrent_round){ .segments = w->recurrent };
+    const weir_batch batch = { .n_rows = n_rows,
+                               .n_segments = n_segments,
+                               .formats = w->limits.formats,
+                               .sinks = w->limits.sinks };
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        const weir_step    step = { .stream = model->stream,
-                                    .positions = w->near_positions,
-                                    .kv = w->kv,
-                                    .kv_owner = w->kv_owner,
-                                    .n_kv = n_segments,
-                                    .rounds = w->rounds,
-                                    .n_rounds = 1,
-                                    .is_prompt = w->is_prompt,
-                                    .rope = model->near_rope,
-                                    .n_rows = n_rows,
-                                    .n_segments = n_segments,
-                                    .normed = w->normed,
-                                    .mixed = w->mixed,
-                                    .scratch = w->scratch,
-                                    .kv_format = weir_layer_format(w->limits.formats, l),
-                                    .sinks = w->limits.sinks,
-                                    .watches = plan_watches(w, n_segments),
-                                    .lse = w->lse,
-                                    .mass = w->mass };
+        weir_step          step = weir_step_of(model, w, &batch, l);
+        step.n_kv = n_segments;
+        step.n_rounds = 1;
+        step.watches = plan_watches(w, n_segments);
         WEIR_TRY(l->mixer.block->forward(&model->shape, l->mixer.options, l->mixer_weights, &step));
     }
     return WEIR_OK;

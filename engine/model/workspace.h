@@ -41,6 +41,10 @@ int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model,
                            const weir_batch *batch, const layer *l);
 int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l);
 
+/* forward.c: a layer's step without its numbers of segments and rounds and without watches. */
+weir_step weir_step_of(const weir_model *model, const weir_workspace *w, const weir_batch *batch,
+                       const layer *l);
+
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
 WEIR_MUST_CHECK weir_status weir_run_layers(const weir_model *model, weir_workspace *w,
                                             const weir_batch *batch);

@@ -198,40 +198,24 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
     if (step->watches != NULL) keep_plain(shape, options, step, q, q_head);
     WEIR_TRY(weir_heads_turn(shape, options, step, q, shape->n_heads, q_head));
     WEIR_TRY(weir_heads_turn(shape, options, step, k, shape->n_kv_heads, hd));
-    WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){ .k = k,
-                                                                .v = v,
-                                                                .segments = step->kv,
-                                                                .n_segments = step->n_kv,
-                                                                .n_kv_heads = shape->n_kv_heads,
-                                                                .key_dim = hd,
-                                                                .value_dim = hd,
-                                                                .k_stride = kv_row,
-                                                                .v_stride = kv_row,
-                                                                .k_format = step->kv_format.k,
-                                                                .v_format = step->kv_format.v,
-                                                                .sinks = step->sinks }));
     WEIR_TRY(weir_heads_attend(
-        step, &(weir_attention_args){ .out = out,
-                                      .q = q,
-                                      .segments = step->kv,
-                                      .n_segments = step->n_kv,
-                                      .n_heads = shape->n_heads,
-                                      .n_kv_heads = shape->n_kv_heads,
-                                      .key_dim = hd,
-                                      .value_dim = hd,
-                                      .q_stride = q_row,
-                                      .q_head_stride = q_head,
-                                      .out_stride = o_row,
-                                      .window = window_of(shape, options),
-                                      .scale = 1.0f / sqrtf((float)hd),
-                                      .k_format = step->kv_format.k,
-                                      .v_format = step->kv_format.v,
-                                      .sinks = step->sinks,
-                                      .lse = step->watches != NULL ? step->lse : NULL }));
+        step, k, v,
+        (weir_attention_args){ .out = out,
+                               .q = q,
+                               .n_heads = shape->n_heads,
+                               .n_kv_heads = shape->n_kv_heads,
+                               .key_dim = hd,
+                               .value_dim = hd,
+                               .q_stride = q_row,
+                               .q_head_stride = q_head,
+                               .out_stride = o_row,
+                               .window = window_of(shape, options),
+                               .scale = 1.0f / sqrtf((float)hd),
+                               .lse = step->watches != NULL ? step->lse : NULL }));
     if (step->watches != NULL)
         WEIR_TRY(show(shape, options, step, &(turned_queries){ q, q_row, q_head }));
     WEIR_TRY(weir_heads_gate(shape, options, step, out, q));
-    return weir_heads_out(shape, &w->heads, step, out);
+    return weir_heads_out(&w->heads, step, out);
 }
 
 const weir_block weir_block_attention = {

@@ -18,6 +18,7 @@
 #include "engine/model/blocks/coda_gates.h"
 #include "engine/model/blocks/coda_memory.h"
 #include "engine/model/blocks/differential.h"
+#include "engine/model/blocks/linear.h"
 
 typedef struct weights {
     weir_differential  differential;
@@ -118,22 +119,13 @@ static int64_t scratch_elements(const weir_shape *shape, const void *options, in
 
 static weir_status project_gates(const memory_pass *p, const weights *w)
 {
-    const int64_t d = p->shape->d_model;
     if (!learns_gates(p->options)) return WEIR_OK;
     if (w->write == NULL) {
         for (int64_t i = 0; !p->plans && i < p->step->n_rows; i++) p->gates[i] = w->write_bias[0];
         return WEIR_OK;
     }
-    return weir_matmul(p->step->stream,
-                       &(weir_matmul_args){ .x = p->step->normed,
-                                            .n_rows = p->step->n_rows,
-                                            .n_in = d,
-                                            .x_stride = d,
-                                            .n_outputs = 1,
-                                            .outputs = { { .weight = w->write,
-                                                           .dst = p->gates,
-                                                           .dst_stride = 1,
-                                                           .bias = w->write_bias } } });
+    return weir_linear(p->step, p->step->normed, 1,
+                       &(weir_linear_output){ p->gates, w->write, w->write_bias });
 }
 
 static void find_gates(const memory_pass *p, const weir_coda_segment *segment)

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "engine/model/blocks/linear.h"
+
 static const weir_differential_options *own(const void *options) { return options; }
 
 int64_t weir_differential_heads(const weir_shape *shape, const void *options)
@@ -63,21 +65,12 @@ weir_differential_rows weir_differential_place(const weir_shape *shape, const vo
 static weir_status project_lambda(const weir_shape *shape, const weir_differential *w,
                                   const weir_step *step, float *lambda)
 {
-    const int64_t d = shape->d_model;
     if (w->lambda == NULL) {
         weir_stream_clear(step->stream, lambda,
                           (size_t)(step->n_rows * shape->n_heads) * sizeof *lambda);
         return WEIR_OK;
     }
-    return weir_matmul(
-        step->stream,
-        &(weir_matmul_args){
-            .x = step->normed,
-            .n_rows = step->n_rows,
-            .n_in = d,
-            .x_stride = d,
-            .n_outputs = 1,
-            .outputs = { { .weight = w->lambda, .dst = lambda, .dst_stride = shape->n_heads } } });
+    return weir_linear(step, step->normed, 1, &(weir_linear_output){ lambda, w->lambda, NULL });
 }
 
 weir_status weir_differential_project(const weir_shape *shape, const void *options,
@@ -125,7 +118,7 @@ weir_status weir_differential_out(const weir_shape *shape, const void *options,
 {
     if (!own(options)->is_on) {
         WEIR_TRY(weir_heads_gate(shape, options, step, rows->attended, rows->q));
-        return weir_heads_out(shape, &w->heads, step, rows->attended);
+        return weir_heads_out(&w->heads, step, rows->attended);
     }
     WEIR_TRY(weir_coda_combine(
         step->stream, &(weir_coda_combine_args){ .dst = rows->q,
@@ -139,5 +132,5 @@ weir_status weir_differential_out(const weir_shape *shape, const void *options,
                                                  .head_dim = shape->head_dim,
                                                  .lambda_stride = shape->n_heads,
                                                  .eps = (float)own(options)->head_norm_eps }));
-    return weir_heads_out(shape, &w->heads, step, rows->q);
+    return weir_heads_out(&w->heads, step, rows->q);
 }

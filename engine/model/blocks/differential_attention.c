@@ -41,27 +41,9 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
 {
     const weights *const         w = block_weights;
     const weir_differential_rows rows = weir_differential_place(shape, options, step);
-    const int64_t                hd = shape->head_dim, kv_row = shape->n_kv_heads * hd;
-    weir_attention_args          args = weir_differential_attention(shape, options, &rows);
-    args.segments = step->kv;
-    args.n_segments = step->n_kv;
-    args.k_format = step->kv_format.k;
-    args.v_format = step->kv_format.v;
-    args.sinks = step->sinks;
     WEIR_TRY(weir_differential_project(shape, options, &w->differential, step, &rows));
-    WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){ .k = rows.k,
-                                                                .v = rows.v,
-                                                                .segments = step->kv,
-                                                                .n_segments = step->n_kv,
-                                                                .n_kv_heads = shape->n_kv_heads,
-                                                                .key_dim = hd,
-                                                                .value_dim = hd,
-                                                                .k_stride = kv_row,
-                                                                .v_stride = kv_row,
-                                                                .k_format = step->kv_format.k,
-                                                                .v_format = step->kv_format.v,
-                                                                .sinks = step->sinks }));
-    WEIR_TRY(weir_heads_attend(step, &args));
+    WEIR_TRY(weir_heads_attend(step, rows.k, rows.v,
+                               weir_differential_attention(shape, options, &rows)));
     return weir_differential_out(shape, options, &w->differential, step, &rows);
 }
 

@@ -8,7 +8,7 @@
  *   qkv = W_qkv x      z = W_z x      a = W_a x      b = W_b x q, k, v = split(silu(conv(qkv)))
  *   S <- exp(g) S + beta k (v - S^T k)^T      o = S^T q          g = a_neg * softplus(a + dt),
  *   beta = sigmoid(b) out = W_out (rmsnorm(o) * weight * silu(z)) */
-#include "engine/model/block.h"
+#include "engine/model/blocks/linear.h"
 
 typedef struct weights {
     const weir_weight *qkv, *z, *a, *b, *out; /* [C, D] [Hv*dv, D] [Hv, D] [Hv, D] [D, Hv*dv] */
@@ -122,7 +122,7 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
                            const weir_step *step)
 {
     const weights *const w = block_weights;
-    const int64_t        n = step->n_rows, d = shape->d_model, heads = shape->gdn_v_heads;
+    const int64_t        n = step->n_rows, heads = shape->gdn_v_heads;
     const int64_t        channels = qkv_width(shape), width = v_width(shape);
 
     float *const raw = step->scratch; /* [n, C] before the convolution */
@@ -132,17 +132,10 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
     float *const a = o + n * width; /* [n, Hv]                       */
     float *const b = a + n * heads; /* [n, Hv]                       */
 
-    WEIR_TRY(weir_matmul(
-        step->stream,
-        &(weir_matmul_args){ .x = step->normed,
-                             .n_rows = n,
-                             .n_in = d,
-                             .x_stride = d,
-                             .n_outputs = 4,
-                             .outputs = { { .weight = w->qkv, .dst = raw, .dst_stride = channels },
-                                          { .weight = w->z, .dst = z, .dst_stride = width },
-                                          { .weight = w->a, .dst = a, .dst_stride = heads },
-                                          { .weight = w->b, .dst = b, .dst_stride = heads } } }));
+    WEIR_TRY(weir_linear(
+        step, step->normed, 4,
+        (const weir_linear_output[]){
+            { raw, w->qkv, NULL }, { z, w->z, NULL }, { a, w->a, NULL }, { b, w->b, NULL } }));
     for (int64_t i = 0; i < step->n_rounds; i++)
         WEIR_TRY(run_round(shape, options, w, step, &step->rounds[i],
                            &(recurrent_arrays){ raw, mix, a, b, o }));
@@ -154,14 +147,7 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
                                                             .n_rows = n * heads,
                                                             .dim = shape->gdn_v_dim,
                                                             .eps = (float)shape->norm_eps }));
-    return weir_matmul(step->stream, &(weir_matmul_args){ .x = o,
-                                                          .n_rows = n,
-                                                          .n_in = width,
-                                                          .x_stride = width,
-                                                          .n_outputs = 1,
-                                                          .outputs = { { .weight = w->out,
-                                                                         .dst = step->mixed,
-                                                                         .dst_stride = d } } });
+    return weir_linear(step, o, 1, &(weir_linear_output){ step->mixed, w->out, NULL });
 }
 
 static const weir_state_ops state_ops = { .history_elements = history_elements,

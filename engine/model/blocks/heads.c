@@ -1,5 +1,7 @@
 #include "engine/model/blocks/heads.h"
 
+#include "engine/model/blocks/linear.h"
+
 static const weir_heads_options *own(const void *options) { return options; }
 
 #define EXTENT(name, expression)                                                                   \
@@ -51,20 +53,11 @@ static weir_status normalise(const weir_shape *shape, const weir_step *step, flo
 weir_status weir_heads_project(const weir_shape *shape, const void *options, const weir_heads *w,
                                const weir_step *step, float *q, float *k, float *v)
 {
-    const int64_t d = shape->d_model, q_row = weir_heads_q_width(shape, options),
-                  kv_row = weir_heads_kv_width(shape, options);
-    WEIR_TRY(weir_matmul(
-        step->stream,
-        &(weir_matmul_args){
-            .x = step->normed,
-            .n_rows = step->n_rows,
-            .n_in = d,
-            .x_stride = d,
-            .n_outputs = 3,
-            .outputs = {
-                { .weight = w->q, .dst = q, .dst_stride = q_row, .bias = w->q_bias },
-                { .weight = w->k, .dst = k, .dst_stride = kv_row, .bias = w->k_bias },
-                { .weight = w->v, .dst = v, .dst_stride = kv_row, .bias = w->v_bias } } }));
+    const int64_t q_row = weir_heads_q_width(shape, options);
+    WEIR_TRY(weir_linear(step, step->normed, 3,
+                         (const weir_linear_output[]){ { q, w->q, w->q_bias },
+                                                       { k, w->k, w->k_bias },
+                                                       { v, w->v, w->v_bias } }));
     WEIR_TRY(normalise(shape, step, q, w->q_norm, shape->n_heads, q_row / shape->n_heads));
     return normalise(shape, step, k, w->k_norm, shape->n_kv_heads, shape->head_dim);
 }
@@ -101,19 +94,9 @@ weir_status weir_heads_gate(const weir_shape *shape, const void *options, const 
                                                                       .gate_head_stride = 2 * hd });
 }
 
-weir_status weir_heads_out(const weir_shape *shape, const weir_heads *w, const weir_step *step,
-                           const float *x)
+weir_status weir_heads_out(const weir_heads *w, const weir_step *step, const float *x)
 {
-    const int64_t width = shape->n_heads * shape->head_dim, d = shape->d_model;
-    return weir_matmul(step->stream, &(weir_matmul_args){ .x = x,
-                                                          .n_rows = step->n_rows,
-                                                          .n_in = width,
-                                                          .x_stride = width,
-                                                          .n_outputs = 1,
-                                                          .outputs = { { .weight = w->out,
-                                                                         .dst = step->mixed,
-                                                                         .dst_stride = d,
-                                                                         .bias = w->out_bias } } });
+    return weir_linear(step, x, 1, &(weir_linear_output){ step->mixed, w->out, w->out_bias });
 }
 
 bool weir_heads_is_cold(const weir_step *step, int64_t segment)
@@ -152,7 +135,8 @@ static weir_status attend_in_ranges(const weir_step *step, weir_attention_args p
     return WEIR_OK;
 }
 
-weir_status weir_heads_attend(const weir_step *step, const weir_attention_args *args)
+/* Those whose pages are all in memory are one call. */
+static weir_status attend(const weir_step *step, const weir_attention_args *args)
 {
     weir_attention_args warm = *args;
     int32_t             n_warm = 0;
@@ -165,4 +149,28 @@ weir_status weir_heads_attend(const weir_step *step, const weir_attention_args *
     for (int64_t i = 0; n_warm < step->n_kv && i < step->n_kv; i++)
         if (weir_heads_is_cold(step, i)) WEIR_TRY(attend_in_ranges(step, *args, i));
     return WEIR_OK;
+}
+
+weir_status weir_heads_attend(const weir_step *step, const float *k, const float *v,
+                              weir_attention_args args)
+{
+    args.segments = step->kv;
+    args.n_segments = step->n_kv;
+    args.k_format = step->kv_format.k;
+    args.v_format = step->kv_format.v;
+    args.sinks = step->sinks;
+    WEIR_TRY(weir_kv_write(step->stream,
+                           &(weir_kv_write_args){ .k = k,
+                                                  .v = v,
+                                                  .segments = args.segments,
+                                                  .n_segments = args.n_segments,
+                                                  .n_kv_heads = args.n_kv_heads,
+                                                  .key_dim = args.key_dim,
+                                                  .value_dim = args.value_dim,
+                                                  .k_stride = args.n_kv_heads * args.key_dim,
+                                                  .v_stride = args.n_kv_heads * args.value_dim,
+                                                  .k_format = args.k_format,
+                                                  .v_format = args.v_format,
+                                                  .sinks = args.sinks }));
+    return attend(step, &args);
 }

@@ -1,6 +1,6 @@
 /* engine/model/blocks/swiglu.c - the gated feed-forward block (Shazeer 2020, "GLU variants"):
  * down(silu(gate x) * (up x)). */
-#include "engine/model/block.h"
+#include "engine/model/blocks/linear.h"
 
 typedef struct weights {
     const weir_weight *gate, *up, *down; /* [F, D] [F, D] [D, F] */
@@ -36,19 +36,13 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
 {
     (void)options;
     const weights *const w = block_weights;
-    const int64_t        n = step->n_rows, d = shape->d_model, f = shape->d_ffn;
+    const int64_t        n = step->n_rows, f = shape->d_ffn;
     float *const         gate = step->scratch; /* [n, F] */
     float *const         up = gate + n * f; /* [n, F] */
 
-    WEIR_TRY(weir_matmul(
-        step->stream,
-        &(weir_matmul_args){ .x = step->normed,
-                             .n_rows = n,
-                             .n_in = d,
-                             .x_stride = d,
-                             .n_outputs = 2,
-                             .outputs = { { .weight = w->gate, .dst = gate, .dst_stride = f },
-                                          { .weight = w->up, .dst = up, .dst_stride = f } } }));
+    WEIR_TRY(
+        weir_linear(step, step->normed, 2,
+                    (const weir_linear_output[]){ { gate, w->gate, NULL }, { up, w->up, NULL } }));
     WEIR_TRY(weir_swiglu(step->stream, &(weir_swiglu_args){ .dst = gate,
                                                             .gate = gate,
                                                             .up = up,
@@ -57,14 +51,7 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
                                                             .dst_stride = f,
                                                             .gate_stride = f,
                                                             .up_stride = f }));
-    return weir_matmul(step->stream, &(weir_matmul_args){ .x = gate,
-                                                          .n_rows = n,
-                                                          .n_in = f,
-                                                          .x_stride = f,
-                                                          .n_outputs = 1,
-                                                          .outputs = { { .weight = w->down,
-                                                                         .dst = step->mixed,
-                                                                         .dst_stride = d } } });
+    return weir_linear(step, gate, 1, &(weir_linear_output){ step->mixed, w->down, NULL });
 }
 
 const weir_block weir_block_swiglu = {
