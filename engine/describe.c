@@ -52,14 +52,15 @@ static weir_status describe(weir_model_facts *out, weir_engine *engine,
     weir_engine_name_model(engine);
     const weir_model *const model = engine->model;
     const weir_shape *const shape = weir_model_shape(model);
+    const weir_kv_geometry  first = weir_engine_first_geometry(model);
     *out = (weir_model_facts){ .parameters = weir_model_parameters(model),
                                .trained_context = shape->context,
                                .n_layers = shape->n_layers,
                                .n_kv_layers = weir_model_kv_layers(model),
                                .n_heads = shape->n_heads,
-                               .n_kv_heads = shape->n_kv_heads,
-                               .key_dim = shape->head_dim,
-                               .value_dim = shape->head_dim,
+                               .n_kv_heads = first.n_heads,
+                               .key_dim = first.key_dim,
+                               .value_dim = first.value_dim,
                                .d_model = shape->d_model,
                                .d_ffn = shape->d_ffn,
                                .n_vocab = shape->n_vocab,

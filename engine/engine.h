@@ -25,7 +25,9 @@ typedef struct weir_engine_options {
     bool               with_service; /* open slots and start the engine thread */
     bool with_server; /* plan for HTTP, too: connections and bodies within the limits of [server] */
     void (*progress)(void *user, size_t done, size_t total); /* bytes of weights; NULL: none */
-    void *user;
+    void                           *user;
+    const struct weir_block *const *blocks; /* besides those of engine/model/blocks/registry.c: ends
+                                               with NULL; NULL: none */
 } weir_engine_options;
 
 /* Where the bytes of [memory] host go. Each line is what the ledger holds once all is open; `http`

@@ -110,6 +110,7 @@ struct weir_engine {
     bool                   with_files; /* texts are written to any path, and read */
     weir_config            config;
     weir_plan              plan;
+    weir_block_list        blocks; /* besides those of the registry */
     weir_arch_set         *archs;
     weir_tensor_directory *directory, *adapter; /* adapter: NULL without model.adapter */
     weir_device           *device; /* NULL: the host */
@@ -148,6 +149,9 @@ weir_plan_parts             weir_engine_plan_parts(const weir_engine         *en
                                                    const weir_engine_options *options,
                                                    const weir_kv_spec        *spec);
 void                        weir_engine_name_model(weir_engine *engine); /* into its plan */
+
+/* engine.c: of the first layer with KV; of the shape where there is none. */
+weir_kv_geometry weir_engine_first_geometry(const weir_model *model);
 
 /* open_model.c: ledger, headers, architecture, bindings and formats; then tokenizer and chat.
  * Charged to the ledger. */

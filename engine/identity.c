@@ -46,19 +46,16 @@ static void add_tensors(XXH3_state_t *hash, const weir_tensor_directory *directo
     }
 }
 
-/* Options of the arch file decide what memory of fixed size holds. */
-static void add_memory(XXH3_state_t *hash, const weir_model *model, int64_t layer)
+static void add_bytes(void *user, const void *bytes, size_t n) { add(user, bytes, n); }
+
+/* Options of the arch file decide what states hold. */
+static void add_state(XXH3_state_t *hash, const weir_model *model, int64_t layer)
 {
-    const weir_block_options *const options = weir_model_layer_options(model, layer);
-    if (weir_model_layer_mixer(model, layer) != &weir_block_coda) return;
+    const weir_state_ops *const state = weir_model_layer_mixer(model, layer)->state;
+    if (state == NULL || state->identify == NULL) return;
     add_number(hash, layer);
-    add_number(hash, options->rope);
-    add_number(hash, options->qk_norm);
-    add_number(hash, options->state_format);
-    for (const weir_coda_option *option = weir_coda_option_table; option->name != NULL; option++) {
-        const double value = weir_coda_option_value(&options->coda, option);
-        add(hash, &value, sizeof value);
-    }
+    state->identify(weir_model_layer_options(model, layer),
+                    &(weir_digest){ .add = add_bytes, .user = hash });
 }
 
 static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
@@ -72,7 +69,10 @@ static void add_model(XXH3_state_t *hash, const weir_identity_parts *parts)
 #define X(name, least, most) add(hash, &shape->name, sizeof shape->name);
     WEIR_SHAPE_NUMBERS(X)
 #undef X
-    for (int64_t i = 0; i < shape->n_layers; i++) add_memory(hash, parts->model, i);
+    for (int64_t i = 0; i < shape->n_layers; i++) add_state(hash, parts->model, i);
+    if (weir_kv_is_mixed(parts->spec)) /* session files have place for one pair of widths */
+        add(hash, parts->spec->geometry,
+            (size_t)parts->spec->n_layers * sizeof *parts->spec->geometry);
     add_tensors(hash, parts->directory);
     if (parts->adapter != NULL) add_tensors(hash, parts->adapter);
 }

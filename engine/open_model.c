@@ -37,17 +37,43 @@ static weir_status read_formats(weir_kv_choice *choice, const weir_config *confi
                           config->kv.format, config->kv.wide_format);
 }
 
+/* Can the formats hold rows of this width? */
+static weir_status check_formats(const weir_kv_choice *choice, int64_t n_layers,
+                                 const weir_kv_geometry *g, weir_error *error)
+{
+    if (2 * choice->n_wide < n_layers)
+        WEIR_TRY(weir_kv_pair_check(choice->rest, g->key_dim, g->value_dim, "kv.format", error));
+    if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
+        WEIR_TRY(
+            weir_kv_pair_check(choice->wide, g->key_dim, g->value_dim, "kv.wide_format", error));
+    return WEIR_OK;
+}
+
+/* Blocks of sinks are of one size. */
+static weir_status check_sinks(const weir_kv_choice *choice, int64_t n_layers,
+                               const weir_kv_geometry *geometry, weir_error *error)
+{
+    const weir_kv_spec spec = { .n_layers = n_layers,
+                                .key_dim = geometry->key_dim,
+                                .value_dim = geometry->value_dim,
+                                .geometry = geometry };
+    if (weir_kv_choice_sinks(choice, n_layers).n_pages == 0 || !weir_kv_is_mixed(&spec))
+        return WEIR_OK;
+    return weir_error_set(error, WEIR_EUNSUPPORTED,
+                          "kv.wide_sinks = %lld: layers of this model keep rows of different "
+                          "widths; set it to 0",
+                          (long long)choice->n_wide_tokens);
+}
+
 /* The configured formats, for every layer that keeps KV rows. */
 static weir_status choose_formats(weir_engine *engine, weir_error *error)
 {
-    const weir_shape *const shape = weir_model_shape(engine->model);
-    const int64_t           n = weir_model_kv_layers(engine->model), dim = shape->head_dim;
-    weir_kv_choice *const   choice = &engine->kv_choice;
+    const int64_t                 n = weir_model_kv_layers(engine->model);
+    const weir_kv_geometry *const geometry = weir_model_kv_geometry(engine->model);
+    weir_kv_choice *const         choice = &engine->kv_choice;
     if (n == 0) return WEIR_OK;
-    if (2 * choice->n_wide < n)
-        WEIR_TRY(weir_kv_pair_check(choice->rest, dim, dim, "kv.format", error));
-    if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
-        WEIR_TRY(weir_kv_pair_check(choice->wide, dim, dim, "kv.wide_format", error));
+    for (int64_t i = 0; i < n; i++) WEIR_TRY(check_formats(choice, n, &geometry[i], error));
+    WEIR_TRY(check_sinks(choice, n, geometry, error));
     engine->kv_formats = weir_memory_take_zero((size_t)n, sizeof *engine->kv_formats);
     if (engine->kv_formats == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
@@ -100,16 +126,6 @@ static weir_status bind_model(weir_engine *engine, const weir_arch *arch, weir_e
                            error);
 }
 
-/* CoDA's layers keep books beside their rows that the host reads and writes in every step. */
-static bool needs_host(const weir_engine *engine)
-{
-    weir_coda_layer layer;
-    bool            any = false;
-    for (int64_t i = 0; i < weir_model_shape(engine->model)->n_layers; i++)
-        any = any || weir_model_coda_layer(engine->model, i, &layer);
-    return any;
-}
-
 /* Single ops may have no kernel there: formats of KV, for one. Passes a small step in planning
  * mode. */
 static bool device_runs(const weir_engine *engine, weir_error *why)
@@ -153,7 +169,8 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     const weir_arch  *arch = NULL;
     const char *const more_archs = engine->config.model.arch_dir;
     WEIR_TRY(read_formats(&engine->kv_choice, &engine->config, error));
-    WEIR_TRY(weir_arch_set_open(&engine->archs, more_archs[0] != '\0' ? more_archs : NULL, error));
+    WEIR_TRY(weir_arch_set_open(&engine->archs, more_archs[0] != '\0' ? more_archs : NULL,
+                                engine->blocks, error));
     WEIR_TRY(weir_tensor_directory_open(&engine->directory, engine->config.model.path, error));
     if (engine->config.model.arch[0] != '\0')
         WEIR_TRY(weir_arch_find(&arch, engine->archs, engine->config.model.arch, engine->directory,
@@ -164,9 +181,10 @@ static weir_status open_model(weir_engine *engine, weir_error *error)
     WEIR_TRY(bind_model(engine, arch, error));
     WEIR_TRY(check_chunk(engine, error));
     WEIR_TRY(choose_formats(engine, error));
-    weir_error why = { .text = "this model has CoDA layers, which the CPU computes" };
-    if (engine->device != NULL && (needs_host(engine) || !device_runs(engine, &why))) {
-        leave_device(engine, why.text);
+    weir_error        why = { 0 };
+    const char *const host_only = weir_model_host_only(engine->model);
+    if (engine->device != NULL && (host_only != NULL || !device_runs(engine, &why))) {
+        leave_device(engine, host_only != NULL ? host_only : why.text);
         WEIR_TRY(bind_model(engine, arch, error));
     }
     say_why(engine);
@@ -227,6 +245,7 @@ weir_status weir_engine_open_model(weir_engine *engine, const weir_engine_option
                                    weir_error *error)
 {
     engine->config = *options->config;
+    engine->blocks = options->blocks;
     WEIR_TRY(weir_config_check(&engine->config, error));
     WEIR_TRY(weir_device_open(&engine->device, engine->config.kernels.device, engine->device_why,
                               sizeof engine->device_why, error));

@@ -7,27 +7,19 @@
 #include "engine/base/memory.h"
 #include "engine/engine_internal.h"
 
-/* Layers that keep rows of the whole text: those with a sliding window drop rows by themselves,
- * those of differential attention are not watched. */
-static int64_t list_layers(int32_t *out, const weir_model *model)
+/* Layers that show who asks for which of their rows; *first is one of them. */
+static int64_t list_layers(int32_t *out, const weir_block_kv **first, const weir_model *model)
 {
     int64_t n = 0;
+    *first = NULL;
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
-        const int64_t layer = weir_model_layer_memory(model, i).kv_index;
-        if (layer < 0 || !weir_model_watches(model, i)) continue;
-        if (out != NULL) out[n] = (int32_t)layer;
+        const weir_block_kv *const kv = weir_model_layer_kv(model, i);
+        if (kv == NULL || !kv->watched) continue;
+        if (*first == NULL) *first = kv;
+        if (out != NULL) out[n] = (int32_t)weir_model_layer_memory(model, i).kv_index;
         n++;
     }
     return n;
-}
-
-/* The pairing of the first of them: no architecture mixes two. */
-static bool is_interleaved(const weir_model *model)
-{
-    for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++)
-        if (weir_model_layer_memory(model, i).kv_index >= 0)
-            return weir_model_layer_options(model, i)->rope == WEIR_ROPE_PAIRS;
-    return false;
 }
 
 static weir_status read_options(weir_policy_options *out, const weir_config *config,
@@ -58,30 +50,33 @@ weir_status weir_policies_open(weir_policies *policies, const weir_identity_part
     const weir_config *const config = parts->config;
     const weir_shape *const  shape = weir_model_shape(parts->model);
     weir_policy_shape *const s = &policies->service.shape;
-    const int64_t n_layers = list_layers(NULL, parts->model), half = shape->rotary_dim / 2;
+    const weir_block_kv     *kv;
+    const bool               is_mixed = weir_kv_is_mixed(parts->spec);
+    const int64_t            n_layers = is_mixed ? 0 : list_layers(NULL, &kv, parts->model),
+                  half = shape->rotary_dim / 2;
     WEIR_TRY(read_options(&policies->service.options, config, error));
     policies->service.budget = config->kv.policy.budget;
     if (n_layers == 0 && !weir_policy_is_full(&policies->service.options))
-        return weir_error_set(
-            error, WEIR_ECONFIG,
-            "kv.policy.name = \"%s\": no layer of this model keeps KV rows of the whole text",
-            config->kv.policy.name);
+        return weir_error_set(error, WEIR_ECONFIG, "kv.policy.name = \"%s\": %s",
+                              config->kv.policy.name,
+                              is_mixed ? "layers of this model keep KV rows of different widths"
+                                       : "no layer of this model keeps KV rows of the whole text");
     if (n_layers == 0) return WEIR_OK;
     policies->layers = weir_memory_take_zero((size_t)n_layers, sizeof *policies->layers);
     policies->frequencies = weir_memory_take_zero((size_t)half + 1, sizeof *policies->frequencies);
     if (policies->layers == NULL || policies->frequencies == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %" PRId64 " layers of a policy",
                               n_layers);
-    *s = (weir_policy_shape){ .n_layers = list_layers(policies->layers, parts->model),
-                              .n_heads = shape->n_heads,
-                              .n_kv_heads = shape->n_kv_heads,
-                              .key_dim = shape->head_dim,
-                              .value_dim = shape->head_dim,
+    *s = (weir_policy_shape){ .n_layers = list_layers(policies->layers, &kv, parts->model),
+                              .n_heads = kv->n_queries,
+                              .n_kv_heads = kv->geometry.n_heads,
+                              .key_dim = kv->geometry.key_dim,
+                              .value_dim = kv->geometry.value_dim,
                               .rotary_dim = shape->rotary_dim,
-                              .is_interleaved = is_interleaved(parts->model),
+                              .is_interleaved = kv->rope == WEIR_ROPE_PAIRS,
                               .frequencies = policies->frequencies,
                               .rope_magnitude = 1.0f,
-                              .scale = 1.0f / sqrtf((float)shape->head_dim) };
+                              .scale = 1.0f / sqrtf((float)kv->geometry.key_dim) };
     policies->service.layers = policies->layers;
     weir_policies_turn(policies, parts->model);
     const char *const        own = policies->service.options.calibration,

@@ -106,10 +106,13 @@ weir_status weir_eval_kv_quality(weir_kv_quality *out, int64_t *n_scored, const 
     if (task->window < 2 || task->window > spec.max_rows)
         return weir_error_set(error, WEIR_EINVAL, "the window is %d tokens, allowed is 2 to %d",
                               (int)task->window, (int)spec.max_rows);
-    WEIR_TRY(weir_kv_pair_check(choice->rest, spec.key_dim, spec.value_dim, "--formats", error));
-    if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
-        WEIR_TRY(weir_kv_pair_check(choice->wide, spec.key_dim, spec.value_dim, "kv.wide_format",
-                                    error));
+    for (int64_t i = 0; i < spec.n_layers; i++) {
+        const weir_kv_geometry g = weir_kv_geometry_at(&spec, i);
+        WEIR_TRY(weir_kv_pair_check(choice->rest, g.key_dim, g.value_dim, "--formats", error));
+        if (choice->n_wide > 0 || choice->n_wide_tokens > 0)
+            WEIR_TRY(
+                weir_kv_pair_check(choice->wide, g.key_dim, g.value_dim, "kv.wide_format", error));
+    }
     weir_kv_pair *const formats = calloc((size_t)spec.n_layers + 1, sizeof *formats);
     if (formats == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers",

@@ -7,6 +7,7 @@
 
 #include "engine/cli/evaluate.h"
 #include "engine/cli/open.h"
+#include "engine/kv/store.h"
 #include "engine/model/model.h"
 #include "offload/ledger.h"
 
@@ -77,7 +78,7 @@ static weir_status parse_list(format_row *rows, int32_t *n, const char *list, we
 
 /* Every format for both, and coarse values beside finer keys, which feel rounding more; those that
  * the heads allow. */
-static void list_all(format_row *rows, int32_t *n, const weir_shape *shape)
+static void list_all(format_row *rows, int32_t *n, const weir_kv_spec *spec)
 {
     static const weir_kv_pair mixed[] = { { WEIR_KV_Q8_0, WEIR_KV_Q4_0 },
                                           { WEIR_KV_Q8_0, WEIR_KV_TURBO4 },
@@ -89,7 +90,7 @@ static void list_all(format_row *rows, int32_t *n, const weir_shape *shape)
         const weir_kv_format format = (weir_kv_format)f;
         const weir_kv_pair   pair = f < WEIR_KV_FORMAT_COUNT ? (weir_kv_pair){ format, format }
                                                              : mixed[f - WEIR_KV_FORMAT_COUNT];
-        if (weir_kv_pair_check(pair, shape->head_dim, shape->head_dim, "", NULL) == WEIR_OK)
+        if (weir_kv_pair_check(pair, spec->key_dim, spec->value_dim, "", NULL) == WEIR_OK)
             rows[(*n)++].pair = pair;
     }
 }
@@ -180,7 +181,7 @@ static weir_status run_texts(table *t, const weir_engine *engine, const weir_arg
     if (list != NULL)
         WEIR_TRY(parse_list(t->rows, &t->n, list, error));
     else
-        list_all(t->rows, &t->n, weir_model_shape(weir_engine_model(engine)));
+        list_all(t->rows, &t->n, weir_kv_store_spec(weir_engine_store(engine)));
     weir_status status =
         weir_eval_tokens(&text, &n_bytes, engine, weir_argument(arguments, "text"), error);
     if (status == WEIR_OK) status = measure_texts(t, engine, &task, choice, prints, error);

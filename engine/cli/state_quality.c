@@ -5,7 +5,8 @@
 
 #include "engine/cli/progress.h"
 #include "engine/cli/quality.h"
-#include "engine/kv/coda_state.h"
+#include "engine/model/blocks/coda_memory.h"
+#include "engine/model/blocks/coda_pack.h"
 #include "engine/schedule/runner.h"
 
 /* `origin` reads what comes before, the others go on from there. */
@@ -61,7 +62,7 @@ static weir_status store_and_load(const comparison *c, weir_sequence *sequence, 
     for (int64_t i = 0; i < weir_model_shape(c->model)->n_layers && c->form != WEIR_STATE_F32;
          i++) {
         weir_coda_layer layer;
-        if (!weir_model_coda_layer(c->model, i, &layer)) continue;
+        if (!weir_coda_layer_at(c->model, i, &layer)) continue;
         void *const memory =
             sequence->recurrent + weir_model_layer_memory(c->model, i).state_offset;
         if (bits == 0) {
@@ -158,7 +159,7 @@ weir_status weir_eval_state_quality(weir_kv_quality *out, int64_t *n_scored,
     const int64_t           most = weir_kv_store_spec(weir_engine_store(engine))->max_rows;
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
         weir_coda_layer layer;
-        if (!weir_model_coda_layer(model, i, &layer)) continue;
+        if (!weir_coda_layer_at(model, i, &layer)) continue;
         const size_t each = stored_bytes(&layer, form);
         bytes += each;
         if (bits_of(form) > 0 && each > most_packed) most_packed = each;

@@ -69,7 +69,7 @@ weir_status weir_kv_evictor_open(weir_kv_evictor **out, weir_kv_store *store, we
 {
     const weir_kv_spec *const spec = &store->spec;
     void                     *self = NULL;
-    if (!spec->evicts)
+    if (!spec->evicts || weir_kv_is_mixed(spec))
         return weir_error_set(error, WEIR_EINVAL, "this KV store does not evict rows");
     WEIR_TRY(
         weir_ledger_alloc(ledger, &self, WEIR_ACCOUNT_ACTIVATIONS, sizeof(weir_kv_evictor), error));

@@ -8,10 +8,21 @@
 #include "engine/kv/store_internal.h"
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
+bool weir_kv_is_mixed(const weir_kv_spec *spec)
+{
+    bool is_mixed = false;
+    for (int64_t i = 0; i < spec->n_layers; i++) {
+        const weir_kv_geometry g = weir_kv_geometry_at(spec, i);
+        is_mixed = is_mixed || g.key_dim != spec->key_dim || g.value_dim != spec->value_dim;
+    }
+    return is_mixed;
+}
+
 size_t weir_kv_page_bytes(const weir_kv_spec *spec, int64_t layer)
 {
-    return (size_t)weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, spec->key_dim,
-                                 spec->value_dim);
+    const weir_kv_geometry g = weir_kv_geometry_at(spec, layer);
+    return (size_t)weir_kv_bytes(spec->formats[layer].k, spec->formats[layer].v, g.key_dim,
+                                 g.value_dim);
 }
 
 size_t weir_kv_block_bytes(const weir_kv_spec *spec)
@@ -84,8 +95,9 @@ size_t kv_open_bytes(const weir_kv_spec *spec, int64_t layer)
 {
     const weir_kv_pair others = spec->formats[layer],
                        first = weir_kv_pair_at(others, spec->sinks, 0);
-    const int64_t bytes = weir_kv_open_bytes(others.k, others.v, spec->key_dim, spec->value_dim),
-                  at_first = weir_kv_open_bytes(first.k, first.v, spec->key_dim, spec->value_dim);
+    const weir_kv_geometry g = weir_kv_geometry_at(spec, layer);
+    const int64_t          bytes = weir_kv_open_bytes(others.k, others.v, g.key_dim, g.value_dim),
+                  at_first = weir_kv_open_bytes(first.k, first.v, g.key_dim, g.value_dim);
     return (size_t)(bytes > at_first ? bytes : at_first);
 }
 

@@ -52,6 +52,7 @@
 #include <stdint.h>
 
 #include "engine/base/error.h"
+#include "engine/kv/geometry.h"
 #include "kernels/abi/kv_format.h"
 #include "offload/ledger.h"
 
@@ -75,7 +76,21 @@ typedef struct weir_kv_spec {
     bool          has_device; /* the ledger has one */
     int64_t n_host_pages; /* of n_pages, beside those on disk: at most so many are on the host,
                              below a device; whole blocks */
+    const weir_kv_geometry *geometry; /* [n_layers], borrowed: outlives the store; NULL: all layers
+                                         have the widths above */
 } weir_kv_spec;
+
+/* What a layer keeps. All have n_kv_heads heads. */
+static inline weir_kv_geometry weir_kv_geometry_at(const weir_kv_spec *spec, int64_t layer)
+{
+    return spec->geometry != NULL ? spec->geometry[layer]
+                                  : (weir_kv_geometry){ .n_heads = spec->n_kv_heads,
+                                                        .key_dim = spec->key_dim,
+                                                        .value_dim = spec->value_dim,
+                                                        .window = 0 };
+}
+/* Some layers keep wider rows than others. Sinks and eviction are for stores where none does. */
+bool weir_kv_is_mixed(const weir_kv_spec *spec);
 
 /* Of n_pages, at most so many are not near the kernels; 0: there is no tier below. */
 static inline int64_t weir_kv_cold_pages(const weir_kv_spec *spec)

@@ -13,8 +13,9 @@
 enum { MAX_ARCHS = 256, MAX_BASES = 4 };
 
 struct weir_arch_set {
-    weir_arch archs[MAX_ARCHS];
-    size_t    count;
+    weir_arch       archs[MAX_ARCHS];
+    size_t          count;
+    weir_block_list blocks;
 };
 
 static const char *head_text(const weir_arch *arch, const char *key)
@@ -42,7 +43,7 @@ static weir_buffer list_known(const weir_arch_set *set)
 static weir_status add_arch(weir_arch_set *set, const char *file, const char *text, size_t length,
                             weir_error *error)
 {
-    weir_arch arch = { 0 };
+    weir_arch arch = { .blocks = set->blocks };
     (void)snprintf(arch.file, sizeof arch.file, "%s", file);
     WEIR_TRY(weir_toml_parse(&arch.document, text, length, file, error));
     arch.root = weir_toml_root(arch.document);
@@ -139,10 +140,12 @@ static weir_status add_folder(weir_arch_set *set, const char *folder, weir_error
     return status;
 }
 
-weir_status weir_arch_set_open(weir_arch_set **out, const char *folder, weir_error *error)
+weir_status weir_arch_set_open(weir_arch_set **out, const char *folder, weir_block_list blocks,
+                               weir_error *error)
 {
     weir_arch_set *const set = calloc(1, sizeof *set);
     if (set == NULL) return weir_error_set(error, WEIR_ENOMEM, "no memory for the architectures");
+    set->blocks = blocks;
     weir_status status = WEIR_OK;
     for (const weir_embedded_file *file = weir_arch_files; status == WEIR_OK && file->name != NULL;
          file++)
@@ -236,72 +239,84 @@ weir_status weir_arch_find(const weir_arch **out, const weir_arch_set *set, cons
     return status;
 }
 
-const weir_block *weir_arch_differential(const weir_toml_node *block, weir_container container)
+/* ---- blocks ---------------------------------------------------------------------------------- */
+const char *weir_block_key(weir_block_kind kind)
 {
-    const weir_toml_node *const mixer = weir_toml_get(block, "mixer");
-    const char *const           text =
-        mixer != NULL ? weir_toml_string(weir_arch_choice(mixer, container), NULL) : NULL;
-    if (text != NULL && strcmp(text, weir_block_coda.name) == 0) return &weir_block_coda;
-    return text != NULL && strcmp(text, weir_block_differential_attention.name) == 0
-               ? &weir_block_differential_attention
-               : NULL;
+    return kind == WEIR_BLOCK_MIXER ? "mixer" : "kind";
 }
 
-weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_container container,
-                            const weir_block **mixer, weir_block_options *options,
-                            weir_error *error)
+const weir_block *weir_arch_table_block(const weir_arch *arch, weir_block_kind kind,
+                                        const weir_toml_node *table, weir_container container)
 {
-    const weir_toml_node *const table = weir_toml_get(weir_toml_get(arch->root, "block"), name);
-    if (table == NULL)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: [layers] names block '%s', but there is no [block.%s]",
-                              arch->file, name, name);
-    const weir_block *const differential = weir_arch_differential(table, container);
-    *mixer = NULL;
-    *options = (weir_block_options){ .coda = weir_coda_options_default() };
-    const struct {
-        const char *key;
-        bool       *value;
-    } flags[] = { { "q_gate", &options->q_gate },
-                  { "qk_norm", &options->qk_norm },
-                  { "window", &options->window },
-                  { "tiled_heads", &options->tiled_heads } };
+    const weir_toml_node *const value =
+        weir_arch_choice(weir_toml_get(table, weir_block_key(kind)), container);
+    const char *const name = value != NULL ? weir_toml_string(value, NULL) : NULL;
+    return name != NULL ? weir_block_find(arch->blocks, kind, name) : NULL;
+}
+
+void weir_block_use_close(weir_block_use *use)
+{
+    free(use->options);
+    *use = (weir_block_use){ 0 };
+}
+
+static weir_status set_options(const weir_block_use *use, const weir_toml_node *table,
+                               weir_container container, weir_error *error)
+{
+    weir_block_options_default(use->options, use->block->options);
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         const char                 *key;
         const weir_toml_node *const value =
             weir_arch_choice(weir_toml_at(table, i, &key), container);
-        const char *const text = value != NULL ? weir_toml_string(value, NULL) : NULL;
-        bool              known = false;
-        if (value == NULL) continue; /* given for the other container only */
-        const weir_coda_option *const option =
-            differential != NULL ? weir_coda_option_find(key, differential == &weir_block_coda)
-                                 : NULL;
-        if (option != NULL) {
-            const weir_status status = weir_coda_option_set(&options->coda, option, value, error);
-            if (status != WEIR_OK)
-                return weir_error_prefix(error, status, "%s: [block.%s]", arch->file, name);
-            continue;
-        }
-        if (strcmp(key, "mixer") == 0 && text != NULL) {
-            *mixer = weir_block_find(text);
-            known = *mixer != NULL && weir_block_is_mixer(*mixer);
-        } else if (strcmp(key, "rope") == 0 && text != NULL) {
-            options->rope = strcmp(text, "pairs") == 0 ? WEIR_ROPE_PAIRS : WEIR_ROPE_HALF_SPLIT;
-            known = strcmp(text, "pairs") == 0 || strcmp(text, "half_split") == 0;
-        }
-        for (size_t f = 0; f < sizeof flags / sizeof *flags; f++)
-            known =
-                known || (strcmp(key, flags[f].key) == 0 && weir_toml_bool(value, flags[f].value));
-        if (!known)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: unknown option or value",
-                                  arch->file, name, key);
+        const weir_block_option *const option = weir_block_option_find(use->block->options, key);
+        const bool is_own = strcmp(key, weir_block_key(use->block->kind)) == 0 ||
+                            (use->block->kind == WEIR_BLOCK_MIXER && strcmp(key, "ffn") == 0);
+        if (value == NULL || is_own) continue; /* NULL: given for the other container only */
+        if (option == NULL)
+            return weir_error_set(error, WEIR_ECONFIG, "%s: %s has no such option", key,
+                                  use->block->name);
+        WEIR_TRY(weir_block_option_set(use->options, option, value, error));
     }
-    if (*mixer == NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] has no mixer", arch->file, name);
-    if (*mixer != &weir_block_coda) return WEIR_OK;
-    const weir_status status = weir_coda_options_check(&options->coda, error);
+    return use->block->check != NULL ? use->block->check(use->options, error) : WEIR_OK;
+}
+
+/* `where` is the table's name. */
+static weir_status use_block(weir_block_use *use, const weir_arch *arch, weir_block_kind kind,
+                             const weir_toml_node *table, const char *where,
+                             weir_container container, weir_error *error)
+{
+    use->block = weir_arch_table_block(arch, kind, table, container);
+    if (use->block == NULL)
+        return weir_error_set(error, WEIR_ECONFIG, "%s: [%s] has no %s", arch->file, where,
+                              weir_block_key(kind));
+    use->options = calloc(1, use->block->options_bytes + 1);
+    if (use->options == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for the options of [%s]", where);
+    const weir_status status = set_options(use, table, container, error);
     return status == WEIR_OK ? WEIR_OK
-                             : weir_error_prefix(error, status, "%s: [block.%s]", arch->file, name);
+                             : weir_error_prefix(error, status, "%s: [%s]", arch->file, where);
+}
+
+weir_status weir_arch_block(const weir_arch *arch, const char *name, weir_container container,
+                            weir_block_use *mixer, weir_block_use *ffn, weir_error *error)
+{
+    const weir_toml_node *const table = weir_toml_get(weir_toml_get(arch->root, "block"), name);
+    const weir_toml_node *const all = weir_toml_get(arch->root, "ffn");
+    const char                 *own = NULL;
+    char                        where[120], ffn_where[120];
+    *mixer = *ffn = (weir_block_use){ 0 };
+    if (table == NULL)
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "%s: [layers] names block '%s', but there is no [block.%s]",
+                              arch->file, name, name);
+    const weir_toml_node *const choice = weir_arch_choice(weir_toml_get(table, "ffn"), container);
+    if (choice != NULL) own = weir_toml_string(choice, NULL);
+    (void)snprintf(where, sizeof where, "block.%.100s", name);
+    (void)snprintf(ffn_where, sizeof ffn_where, "ffn%s%.100s", own != NULL ? "." : "",
+                   own != NULL ? own : "");
+    WEIR_TRY(use_block(mixer, arch, WEIR_BLOCK_MIXER, table, where, container, error));
+    return use_block(ffn, arch, WEIR_BLOCK_FFN, own != NULL ? weir_toml_get(all, own) : all,
+                     ffn_where, container, error);
 }
 
 /* A value about layers in the checkpoint, and where it is. */

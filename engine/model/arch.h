@@ -27,14 +27,16 @@ typedef struct weir_arch {
     int32_t               n_bases; /* that it is joined with, one on the other */
     bool                  has_match; /* of its own: a base's is the base's */
     char                  file[256]; /* for messages */
+    weir_block_list       blocks; /* besides those of the registry */
 } weir_arch;
 
 typedef struct weir_arch_set weir_arch_set;
 
 /* The embedded files, then every *.toml of `folder` (may be NULL); a later file of the same name
- * wins. Files with a base are joined with it (weir_toml_join) once all are read. */
+ * wins. Files with a base are joined with it (weir_toml_join) once all are read. `blocks` are known
+ * besides those of the registry, and outlive the set. */
 WEIR_MUST_CHECK weir_status weir_arch_set_open(weir_arch_set **out, const char *folder,
-                                               weir_error *error);
+                                               weir_block_list blocks, weir_error *error);
 void                        weir_arch_set_close(weir_arch_set *set);
 
 /* The architecture of a checkpoint (GGUF general.architecture, config.json model_type).
@@ -49,10 +51,17 @@ WEIR_MUST_CHECK weir_status weir_arch_find(const weir_arch **out, const weir_arc
 /* The prefix of GGUF keys, NULL for safetensors. */
 const char *weir_arch_gguf_prefix(const weir_tensor_directory *directory);
 
-/* [block.NAME] with the options that hold for this container. */
+/* A block as a layer uses it; `options` are the block's own, and owned. */
+typedef struct weir_block_use {
+    const weir_block *block;
+    void             *options;
+} weir_block_use;
+/* [block.NAME] with the options that hold for this container, and the [ffn] that goes with it.
+ * Both are closed afterwards, also after an error. */
 WEIR_MUST_CHECK weir_status weir_arch_block(const weir_arch *arch, const char *name,
-                                            weir_container container, const weir_block **mixer,
-                                            weir_block_options *options, weir_error *error);
+                                            weir_container container, weir_block_use *mixer,
+                                            weir_block_use *ffn, weir_error *error);
+void                        weir_block_use_close(weir_block_use *use);
 /* Name of the block of each layer, borrowed; names [n_layers]. */
 WEIR_MUST_CHECK weir_status weir_arch_layers(const weir_arch             *arch,
                                              const weir_tensor_directory *directory,

@@ -8,40 +8,7 @@
 
 #include "engine/config/distance.h"
 #include "engine/formats/printable.h"
-#include "engine/model/arch_internal.h"
-
-/* Names of a list are tried in turn for every tensor, so there are few; a pattern may spell all
- * layers. */
-enum { MAX_NAMES = 64, MAX_PATTERN = 1024, TEXT_LENGTH = 256 };
-
-typedef struct checker {
-    const weir_arch *arch;
-    weir_error      *error;
-} checker;
-
-/* What a value must be. */
-typedef enum form {
-    FORM_TEXT,
-    FORM_FLAG,
-    FORM_NAMES, /* TEXT or [TEXT ..] */
-    FORM_LIST, /* [TEXT ..] */
-    FORM_WORDS, /* { key = TEXT .. } */
-    FORM_DEFAULT, /* NUMBER or TEXT */
-    FORM_SCALARS, /* TEXT, NUMBER, boolean or a list of them */
-} form;
-
-enum {
-    ONCE = 0,
-    DIFFERS = 1, /* by container: also { gguf = .., hf = .. } */
-    NEEDED = 2,
-};
-
-/* A key of a table; lists of them end with a name of NULL. */
-typedef struct member {
-    const char *name;
-    form        form;
-    unsigned    how;
-} member;
+#include "engine/model/arch_check.h"
 
 static const member arch_keys[] = {
     { "name", FORM_TEXT, NEEDED },   { "base", FORM_TEXT, ONCE },
@@ -69,19 +36,6 @@ static const member interval_keys[] = { { "gguf", FORM_TEXT, ONCE },
                                         { "last", FORM_TEXT, NEEDED },
                                         { "others", FORM_TEXT, NEEDED },
                                         { 0 } };
-static const member block_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
-                                     { "rope", FORM_TEXT, DIFFERS },
-                                     { "q_gate", FORM_FLAG, DIFFERS },
-                                     { "qk_norm", FORM_FLAG, DIFFERS },
-                                     { "window", FORM_FLAG, DIFFERS },
-                                     { "tiled_heads", FORM_FLAG, DIFFERS },
-                                     { 0 } };
-static const member differential_keys[] = { { "mixer", FORM_TEXT, DIFFERS },
-                                            { "rope", FORM_TEXT, DIFFERS },
-                                            { "q_gate", FORM_FLAG, DIFFERS },
-                                            { "qk_norm", FORM_FLAG, DIFFERS },
-                                            { 0 } };
-static const member ffn_keys[] = { { "kind", FORM_TEXT, NEEDED }, { 0 } };
 static const member tensor_keys[] = {
     { "gguf", FORM_NAMES, ONCE },        { "hf", FORM_NAMES, ONCE },
     { "adapter", FORM_NAMES, ONCE },     { "gguf_transform", FORM_TEXT, ONCE },
@@ -154,7 +108,7 @@ static bool fits(const weir_toml_node *node, form f)
 }
 
 /* "FILE:LINE: [where] ": the text of all errors begins so. */
-static const char *place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where)
+const char *arch_place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where)
 {
     uint32_t line = 0, column = 0;
     weir_toml_position(node, &line, &column);
@@ -162,14 +116,12 @@ static const char *place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, 
     return out;
 }
 
-static const char *shown(char out[80], const char *text)
+const char *arch_shown(char out[80], const char *text)
 {
     return weir_printable(out, 80, text, strlen(text));
 }
 
-typedef const char *(*name_list)(const void *names, size_t index); /* NULL past the last */
-
-static const char *nearest(const char *name, name_list at, const void *names)
+const char *arch_nearest(const char *name, name_list at, const void *names)
 {
     const char *found = "none", *candidate;
     size_t      best = SIZE_MAX;
@@ -192,22 +144,22 @@ static bool is_listed(const char *name, name_list at, const void *names)
 }
 
 /* `what` says what kind of name it is. */
-static weir_status unknown(const checker *c, const weir_toml_node *node, const char *where,
-                           const char *what, const char *name, name_list list, const void *names)
+weir_status arch_unknown(const checker *c, const weir_toml_node *node, const char *where,
+                         const char *what, const char *name, name_list list, const void *names)
 {
     char at[2 * TEXT_LENGTH], text[80];
     return weir_error_set(c->error, WEIR_ECONFIG, "%s unknown %s '%s'; the nearest is '%s'",
-                          place(at, node, where), what, shown(text, name),
-                          nearest(name, list, names));
+                          arch_place(at, node, where), what, arch_shown(text, name),
+                          arch_nearest(name, list, names));
 }
 
-static const char *member_at(const void *names, size_t index)
+const char *arch_member_at(const void *names, size_t index)
 {
     return ((const member *)names)[index].name;
 }
 
-static weir_status check_value(const checker *c, const weir_toml_node *value, const char *where,
-                               const member *m)
+weir_status arch_check_value(const checker *c, const weir_toml_node *value, const char *where,
+                             const member *m)
 {
     char       at[2 * TEXT_LENGTH];
     const bool differs = (m->how & DIFFERS) != 0 && weir_toml_type_of(value) == WEIR_TOML_TABLE;
@@ -217,14 +169,14 @@ static weir_status check_value(const checker *c, const weir_toml_node *value, co
         if (strcmp(key, "gguf") != 0 && strcmp(key, "hf") != 0)
             return weir_error_set(c->error, WEIR_ECONFIG,
                                   "%s %s: a value by container is { gguf = .., hf = .. }",
-                                  place(at, part, where), m->name);
+                                  arch_place(at, part, where), m->name);
         if (!fits(part, m->form))
             return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: %s must be %s",
-                                  place(at, part, where), m->name, key, form_text(m->form));
+                                  arch_place(at, part, where), m->name, key, form_text(m->form));
     }
     if (differs || fits(value, m->form)) return WEIR_OK;
-    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s", place(at, value, where),
-                          m->name, form_text(m->form),
+    return weir_error_set(c->error, WEIR_ECONFIG, "%s %s: must be %s%s",
+                          arch_place(at, value, where), m->name, form_text(m->form),
                           (m->how & DIFFERS) != 0 ? ", or { gguf = .., hf = .. } of these" : "");
 }
 
@@ -236,20 +188,21 @@ static weir_status check_members(const checker *c, const weir_toml_node *table, 
     if (table == NULL) return WEIR_OK;
     if (weir_toml_type_of(table) != WEIR_TOML_TABLE)
         return weir_error_set(c->error, WEIR_ECONFIG, "%s must be a table, not %s",
-                              place(at, table, where),
+                              arch_place(at, table, where),
                               weir_toml_type_name(weir_toml_type_of(table)));
     for (size_t i = 0; i < weir_toml_size(table); i++) {
         const char                 *key;
         const weir_toml_node *const value = weir_toml_at(table, i, &key);
         const member               *m = known;
         while (m->name != NULL && strcmp(m->name, key) != 0) m++;
-        if (m->name == NULL) return unknown(c, value, where, "key", key, member_at, known);
-        WEIR_TRY(check_value(c, value, where, m));
+        if (m->name == NULL)
+            return arch_unknown(c, value, where, "key", key, arch_member_at, known);
+        WEIR_TRY(arch_check_value(c, value, where, m));
     }
     for (const member *m = known; m->name != NULL; m++) {
         if ((m->how & NEEDED) != 0 && weir_toml_get(table, m->name) == NULL)
             return weir_error_set(c->error, WEIR_ECONFIG, "%s %s is missing",
-                                  place(at, table, where), m->name);
+                                  arch_place(at, table, where), m->name);
     }
     return WEIR_OK;
 }
@@ -273,12 +226,12 @@ static weir_status check_own_tables(const checker *c)
         if (!is_listed(key, text_at, tables))
             return weir_error_set(c->error, WEIR_ECONFIG,
                                   "%s: unknown table [%s]; the nearest is [%s]", c->arch->file,
-                                  shown(text, key), nearest(key, text_at, tables));
+                                  arch_shown(text, key), arch_nearest(key, text_at, tables));
         const weir_toml_type wanted =
             strcmp(key, "refuse") == 0 ? WEIR_TOML_ARRAY : WEIR_TOML_TABLE;
         if (weir_toml_type_of(table) != wanted)
             return weir_error_set(
-                c->error, WEIR_ECONFIG, "%s must be %s", place(at, table, key),
+                c->error, WEIR_ECONFIG, "%s must be %s", arch_place(at, table, key),
                 wanted == WEIR_TOML_ARRAY ? "an array of tables, written [[refuse]]" : "a table");
     }
     return WEIR_OK;
@@ -295,7 +248,7 @@ static weir_status check_all_tables(const checker *c)
     return WEIR_OK;
 }
 
-static const weir_toml_node *get(const checker *c, const char *table, const char *key)
+const weir_toml_node *arch_get(const checker *c, const char *table, const char *key)
 {
     return weir_toml_get(weir_toml_get(c->arch->root, table), key);
 }
@@ -324,9 +277,9 @@ static weir_status check_reference(const checker *c, const weir_toml_node *node,
     if (is_below)
         return weir_error_set(c->error, WEIR_ECONFIG,
                               "%s %s refers to %s, which must stand above it",
-                              place(at, node, "shape"), name, text);
+                              arch_place(at, node, "shape"), name, text);
     return weir_error_set(c->error, WEIR_ECONFIG, "%s has no %s, which %s needs",
-                          place(at, node, "shape"), text, name);
+                          arch_place(at, node, "shape"), text, name);
 }
 
 /* "SHAPE" or "SHAPE / SHAPE". */
@@ -349,7 +302,7 @@ static weir_status check_shape(const checker *c)
         const weir_toml_node *const source = weir_toml_at(table, i, &name);
         char                        where[120];
         if (!is_listed(name, shape_at, NULL))
-            return unknown(c, source, "shape", "shape", name, shape_at, NULL);
+            return arch_unknown(c, source, "shape", "shape", name, shape_at, NULL);
         (void)snprintf(where, sizeof where, "shape] [%s", name);
         WEIR_TRY(check_members(c, source, where, shape_keys));
         WEIR_TRY(check_references(c, weir_toml_get(source, "hf_times"), i));
@@ -359,7 +312,7 @@ static weir_status check_shape(const checker *c)
 }
 
 /* ---- layers and blocks ----------------------------------------------------------------------- */
-static const char *key_at(const void *table, size_t index)
+const char *arch_key_at(const void *table, size_t index)
 {
     const char *key = NULL;
     return weir_toml_at(table, index, &key) != NULL ? key : NULL;
@@ -373,7 +326,7 @@ static weir_status check_names_block(const checker *c, const weir_toml_node *nod
         WEIR_TRY(check_names_block(c, weir_toml_at(node, i, NULL)));
     const char *const name = weir_toml_string(node, NULL);
     if (name == NULL || weir_toml_get(blocks, name) != NULL) return WEIR_OK;
-    return unknown(c, node, "layers", "block", name, key_at, blocks);
+    return arch_unknown(c, node, "layers", "block", name, arch_key_at, blocks);
 }
 
 static weir_status check_layers(const checker *c)
@@ -388,7 +341,7 @@ static weir_status check_layers(const checker *c)
                 !all_children(node, MAX_PATTERN, is_text))
                 return weir_error_set(c->error, WEIR_ECONFIG,
                                       "%s pattern: must be a list of 1 to %d names of blocks",
-                                      place(at, node, "layers"), (int)MAX_PATTERN);
+                                      arch_place(at, node, "layers"), (int)MAX_PATTERN);
             WEIR_TRY(check_names_block(c, node));
         } else if (strcmp(key, "mask") == 0) {
             WEIR_TRY(check_members(c, node, "layers] [mask", mask_keys));
@@ -403,77 +356,8 @@ static weir_status check_layers(const checker *c)
             WEIR_TRY(check_names_block(c, weir_toml_get(node, "others")));
         } else {
             static const char *const known[] = { "pattern", "mask", "types", "interval", NULL };
-            return unknown(c, node, "layers", "key", key, text_at, known);
+            return arch_unknown(c, node, "layers", "key", key, text_at, known);
         }
-    }
-    return WEIR_OK;
-}
-
-/* `memory`: NULL, or anything: the options of the memory count, too. */
-static const char *differential_key_at(const void *memory, size_t index)
-{
-    const size_t n = sizeof differential_keys / sizeof *differential_keys - 1;
-    if (index < n) return differential_keys[index].name;
-    index -= n;
-    for (const weir_coda_option *option = weir_coda_option_table; option->name != NULL; option++) {
-        if ((memory != NULL || !option->is_of_memory) && index-- == 0) return option->name;
-    }
-    return NULL;
-}
-
-/* A value, or one for each container. */
-static weir_status check_option(const checker *c, const weir_toml_node *value, const char *where,
-                                const weir_coda_option *option)
-{
-    weir_coda_options nowhere = weir_coda_options_default();
-    char              at[2 * TEXT_LENGTH];
-    if (weir_toml_type_of(value) == WEIR_TOML_TABLE) {
-        const weir_toml_node *const gguf = weir_toml_get(value, "gguf"), *const hf = weir_toml_get(
-                                                                             value, "hf");
-        if (weir_toml_size(value) != (size_t)(gguf != NULL) + (size_t)(hf != NULL))
-            return weir_error_set(c->error, WEIR_ECONFIG,
-                                  "%s %s: a value by container is { gguf = .., hf = .. }",
-                                  place(at, value, where), option->name);
-        if (gguf != NULL) WEIR_TRY(check_option(c, gguf, where, option));
-        return hf != NULL ? check_option(c, hf, where, option) : WEIR_OK;
-    }
-    if (weir_coda_option_set(&nowhere, option, value, c->error) == WEIR_OK) return WEIR_OK;
-    return weir_error_prefix(c->error, WEIR_ECONFIG, "%s", place(at, value, where));
-}
-
-static weir_status check_differential(const checker *c, const weir_toml_node *block,
-                                      const char *where, bool has_memory)
-{
-    for (size_t i = 0; i < weir_toml_size(block); i++) {
-        const char                   *key;
-        const weir_toml_node *const   value = weir_toml_at(block, i, &key);
-        const weir_coda_option *const option = weir_coda_option_find(key, has_memory);
-        const member                 *m = differential_keys;
-        while (m->name != NULL && strcmp(m->name, key) != 0) m++;
-        if (m->name == NULL && option == NULL)
-            return unknown(c, value, where, "key", key, differential_key_at, has_memory ? c : NULL);
-        WEIR_TRY(option != NULL ? check_option(c, value, where, option)
-                                : check_value(c, value, where, m));
-    }
-    return WEIR_OK;
-}
-
-static weir_status check_blocks(const checker *c)
-{
-    const weir_toml_node *const blocks = weir_toml_get(c->arch->root, "block");
-    for (size_t i = 0; i < weir_toml_size(blocks); i++) {
-        const char                 *name;
-        const weir_toml_node *const block = weir_toml_at(blocks, i, &name);
-        char                        where[120], text[80];
-        (void)snprintf(where, sizeof where, "block.%s", shown(text, name));
-        const weir_block *const        in_gguf = weir_arch_differential(block, WEIR_CONTAINER_GGUF),
-                                *const in_hf =
-                                    weir_arch_differential(block, WEIR_CONTAINER_SAFETENSORS);
-        if (in_gguf != NULL || in_hf != NULL)
-            WEIR_TRY(check_differential(c, block, where,
-                                        in_gguf == &weir_block_coda || in_hf == &weir_block_coda));
-        else
-            WEIR_TRY(check_members(c, block, where, block_keys));
     }
     return WEIR_OK;
 }
@@ -486,11 +370,11 @@ static const char *const model_slots[] = {
 
 static const char *slot_at(const void *names, size_t index)
 {
-    const weir_block *block;
-    (void)names;
+    const weir_arch *const arch = names;
+    const weir_block      *block;
     if (index < sizeof model_slots / sizeof *model_slots) return model_slots[index];
     index -= sizeof model_slots / sizeof *model_slots;
-    for (size_t b = 0; (block = weir_block_at(b)) != NULL; b++) {
+    for (size_t b = 0; (block = weir_block_at(arch->blocks, b)) != NULL; b++) {
         for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
             if (index-- == 0) return slot->name;
         }
@@ -511,10 +395,10 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
     const char *const           other = weir_toml_string(node, NULL);
     char                        at[2 * TEXT_LENGTH], text[80];
     if (other == NULL) return WEIR_OK;
-    const weir_toml_node *const instead = get(c, "tensor", other);
+    const weir_toml_node *const instead = arch_get(c, "tensor", other);
     const char                 *wrong = NULL;
-    if (!is_listed(other, slot_at, NULL))
-        return unknown(c, node, "tensor", "slot after or", other, slot_at, NULL);
+    if (!is_listed(other, slot_at, c->arch))
+        return arch_unknown(c, node, "tensor", "slot after or", other, slot_at, c->arch);
     if (strcmp(other, slot) == 0)
         wrong = "is the slot itself";
     else if (instead == NULL)
@@ -525,7 +409,7 @@ static weir_status check_or(const checker *c, const char *slot, const weir_toml_
         wrong = "belongs to layers where this one does not, or the other way round";
     if (wrong == NULL) return WEIR_OK;
     return weir_error_set(c->error, WEIR_ECONFIG, "%s \"%s\": or = \"%s\" %s",
-                          place(at, node, "tensor"), slot, shown(text, other), wrong);
+                          arch_place(at, node, "tensor"), slot, arch_shown(text, other), wrong);
 }
 
 static weir_status check_tensors(const checker *c)
@@ -535,8 +419,8 @@ static weir_status check_tensors(const checker *c)
         const char                 *slot;
         const weir_toml_node *const entry = weir_toml_at(table, i, &slot);
         char                        where[120];
-        if (!is_listed(slot, slot_at, NULL))
-            return unknown(c, entry, "tensor", "slot", slot, slot_at, NULL);
+        if (!is_listed(slot, slot_at, c->arch))
+            return arch_unknown(c, entry, "tensor", "slot", slot, slot_at, c->arch);
         (void)snprintf(where, sizeof where, "tensor] [\"%s\"", slot);
         if (fits(entry, FORM_NAMES)) continue; /* the same names in both containers */
         WEIR_TRY(check_members(c, entry, where, tensor_keys));
@@ -556,7 +440,7 @@ static weir_status check_refuse(const checker *c)
         if (weir_toml_get(rule, "gguf") == NULL && weir_toml_get(rule, "hf") == NULL)
             return weir_error_set(c->error, WEIR_ECONFIG,
                                   "%s names no setting: add gguf = KEY or hf = PATH",
-                                  place(at, rule, "refuse"));
+                                  arch_place(at, rule, "refuse"));
     }
     return WEIR_OK;
 }
@@ -571,7 +455,8 @@ weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error)
         return weir_error_set(error, WEIR_ECONFIG, "%s: table [arch] is missing", arch->file);
     WEIR_TRY(check_members(&c, table, "arch", arch_keys));
     if (weir_toml_get(table, "match") == NULL && weir_toml_get(table, "base") == NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s match is missing", place(at, table, "arch"));
+        return weir_error_set(error, WEIR_ECONFIG, "%s match is missing",
+                              arch_place(at, table, "arch"));
     return WEIR_OK;
 }
 
@@ -581,9 +466,8 @@ weir_status weir_arch_check(const weir_arch *arch, weir_error *error)
     WEIR_TRY(check_all_tables(&c));
     WEIR_TRY(check_shape(&c));
     WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "rope"), "rope", rope_keys));
-    WEIR_TRY(check_blocks(&c));
+    WEIR_TRY(arch_check_blocks(&c));
     WEIR_TRY(check_layers(&c));
-    WEIR_TRY(check_members(&c, weir_toml_get(arch->root, "ffn"), "ffn", ffn_keys));
     WEIR_TRY(check_tensors(&c));
     return check_refuse(&c);
 }

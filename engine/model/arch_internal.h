@@ -8,9 +8,10 @@
 WEIR_MUST_CHECK weir_status weir_arch_check_head(const weir_arch *arch, weir_error *error);
 WEIR_MUST_CHECK weir_status weir_arch_check(const weir_arch *arch, weir_error *error);
 
-/* Which of the mixers with the options of engine/model/coda_options.h a [block.NAME] has; NULL:
- * another one. */
-const weir_block *weir_arch_differential(const weir_toml_node *block, weir_container container);
+/* arch.c: the key of a table that names its block; the block, NULL: not known. */
+const char       *weir_block_key(weir_block_kind kind);
+const weir_block *weir_arch_table_block(const weir_arch *arch, weir_block_kind kind,
+                                        const weir_toml_node *table, weir_container container);
 
 /* arch_refuse.c: [[refuse]] against a checkpoint. EUNSUPPORTED names the setting, its value and
  * what is computed instead. */

@@ -41,6 +41,14 @@ typedef struct weir_banks {
 const char *weir_banks_count_name(weir_banks_count count); /* "exact_hits" */
 const char *weir_banks_count_help(weir_banks_count count); /* a sentence */
 
+/* What of two states is in the one that was made of them, over all layers. */
+typedef struct weir_state_merged {
+    int64_t n_exact_earlier, n_exact_later, n_exact_kept; /* rows in the exact banks */
+    int64_t n_summary_earlier, n_summary_later,
+        n_summary_kept; /* prototypes in the summary banks */
+    int64_t n_recent_earlier; /* rows of the earlier state's rings: not in the merged one */
+} weir_state_merged;
+
 /* Rows that are in memory as they came, in the mean of the layers, and those that are not: blended
  * into prototypes, or lost. */
 int64_t weir_banks_live(const weir_banks *banks);

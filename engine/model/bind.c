@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/base/buffer.h"
+#include "engine/base/checked.h"
 #include "engine/model/model_internal.h"
 
 enum { REPORTED_PROBLEMS = 8, NAME_LENGTH = 512 };
@@ -115,35 +116,56 @@ static transform transform_of(binder *b, const weir_toml_node *entry, const char
     return TRANSFORM_NONE;
 }
 
-/* Compares without dimensions of 1: [C, 1, K] is [C, K], {H} is {H, 1}. */
-static bool has_shape(const weir_tensor *tensor, int64_t rows, int64_t cols)
+typedef struct wanted {
+    const char *slot;
+    int64_t     layer;
+    int64_t     dims[WEIR_TENSOR_DIMS];
+    int32_t     n_dims;
+    bool        optional, has_initial;
+    float       initial;
+} wanted;
+
+/* Of a slot's shape; 0: it is larger than any tensor. */
+static int64_t elements(const int64_t *dims, int32_t n_dims)
 {
-    int64_t want[2], got[WEIR_TENSOR_DIMS];
+    size_t n = 1;
+    for (int32_t i = 0; i < n_dims; i++)
+        if (dims[i] < 1 || !weir_mul_size(&n, n, (size_t)dims[i]) || n > INT64_MAX) return 0;
+    return (int64_t)n;
+}
+
+/* Compares without dimensions of 1: [C, 1, K] is [C, K], {H} is {H, 1}. */
+static bool has_shape(const weir_tensor *tensor, const wanted *w)
+{
+    int64_t want[WEIR_TENSOR_DIMS], got[WEIR_TENSOR_DIMS];
     int     n_want = 0, n_got = 0;
-    if (rows != 1) want[n_want++] = rows;
-    if (cols != 1) want[n_want++] = cols;
+    for (int32_t i = 0; i < w->n_dims; i++) {
+        if (w->dims[i] != 1) want[n_want++] = w->dims[i];
+    }
     for (int i = 0; i < tensor->n_dims; i++) {
         if (tensor->shape[i] != 1) got[n_got++] = tensor->shape[i];
     }
     return n_want == n_got && memcmp(want, got, (size_t)n_want * sizeof *want) == 0;
 }
 
-static void describe_shape(char *out, size_t size, const weir_tensor *tensor)
+static void describe_shape(char *out, size_t size, const int64_t *dims, int32_t n_dims)
 {
     size_t n = 0;
     out[0] = '\0';
-    for (int i = 0; i < tensor->n_dims && n < size; i++)
-        n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "", tensor->shape[i]);
+    for (int32_t i = 0; i < n_dims && n < size; i++)
+        n += (size_t)snprintf(out + n, size - n, "%s%" PRId64, i > 0 ? ", " : "", dims[i]);
 }
 
-static void add_matrix(binder *b, const weir_tensor *tensor, int64_t rows, int64_t cols,
+static void add_matrix(binder *b, const weir_tensor *tensor, const wanted *w,
                        const weir_weight **slot)
 {
     weir_model *const        model = b->model;
-    const weir_matrix_source source = {
-        .data = tensor->data, .n_out = rows, .n_in = cols, .dtype = tensor->dtype
-    };
-    weir_error reason = { 0 };
+    const int64_t            n_in = w->dims[w->n_dims - 1];
+    const weir_matrix_source source = { .data = tensor->data,
+                                        .n_out = elements(w->dims, w->n_dims) / n_in,
+                                        .n_in = n_in,
+                                        .dtype = tensor->dtype };
+    weir_error               reason = { 0 };
     WEIR_ASSERT(model->n_matrices < model->max_matrices);
     bound_matrix *const matrix = &model->matrices[model->n_matrices];
     if (weir_weight_plan(&matrix->weight, model->stream, &source, model->activations, &reason) !=
@@ -162,14 +184,6 @@ static void add_vector(binder *b, const bound_vector *vector)
     WEIR_ASSERT(model->n_vectors < model->max_vectors);
     model->vectors[model->n_vectors++] = *vector;
 }
-
-typedef struct wanted {
-    const char    *slot;
-    weir_slot_kind kind;
-    int64_t        layer, rows, cols;
-    bool           optional, has_initial;
-    float          initial;
-} wanted;
 
 /* The tensor of a slot, or of the slot that its entry names with `or`. */
 static const weir_tensor *find_slot(binder *b, const wanted *w, const weir_toml_node *entry,
@@ -215,11 +229,11 @@ static const weir_tensor *take(binder *b, const wanted *w, transform *change)
         return NULL;
     }
     mark_used(b, tensor);
-    if (!has_shape(tensor, w->rows, w->cols)) {
-        char shape[128];
-        describe_shape(shape, sizeof shape, tensor);
-        problem(b, "tensor %s is [%s], want [%" PRId64 ", %" PRId64 "]", tensor->name, shape,
-                w->rows, w->cols);
+    if (!has_shape(tensor, w)) {
+        char shape[160], want[160];
+        describe_shape(shape, sizeof shape, tensor->shape, tensor->n_dims);
+        describe_shape(want, sizeof want, w->dims, w->n_dims);
+        problem(b, "tensor %s is [%s], want [%s]", tensor->name, shape, want);
         return NULL;
     }
     *change = transform_of(b, entry, w->slot);
@@ -233,7 +247,7 @@ static void bind_vector(binder *b, const wanted *w, const float **slot)
     if (tensor != NULL || w->has_initial)
         add_vector(b, &(bound_vector){ .slot = slot,
                                        .tensor = tensor,
-                                       .count = w->rows * w->cols,
+                                       .count = elements(w->dims, w->n_dims),
                                        .transform = change,
                                        .initial = w->initial });
 }
@@ -244,27 +258,37 @@ static void bind_matrix(binder *b, const wanted *w, const weir_weight **slot)
     const weir_tensor *const tensor = take(b, w, &change);
     if (tensor != NULL && change != TRANSFORM_NONE)
         problem(b, "tensor %s: a matrix cannot be transformed", tensor->name);
-    if (tensor != NULL) add_matrix(b, tensor, w->rows, w->cols, slot);
+    if (tensor != NULL) add_matrix(b, tensor, w, slot);
 }
 
-static void bind_block(binder *b, const weir_block *block, const weir_block_options *options,
-                       int64_t layer, void *weights)
+/* One slot of a block in a layer. */
+static void bind_slot(binder *b, const weir_slot *slot, const weir_block_use *use, int64_t layer,
+                      void *at)
 {
-    for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
-        if (slot->wanted != NULL && !slot->wanted(options)) continue;
-        void *const  at = (char *)weights + slot->offset;
-        const wanted w = { .slot = slot->name,
-                           .kind = slot->kind,
-                           .layer = layer,
-                           .optional = slot->optional,
-                           .has_initial = slot->initial != NULL,
-                           .initial = slot->initial != NULL ? (float)slot->initial(options) : 0.0f,
-                           .rows = slot->rows(&b->model->shape, options),
-                           .cols = slot->cols(&b->model->shape, options) };
-        switch (slot->kind) {
-        case WEIR_SLOT_MATRIX: bind_matrix(b, &w, at); break;
-        case WEIR_SLOT_VECTOR: bind_vector(b, &w, at); break;
-        }
+    wanted w = { .slot = slot->name,
+                 .layer = layer,
+                 .optional = slot->optional,
+                 .has_initial = slot->initial != NULL,
+                 .initial = slot->initial != NULL ? (float)slot->initial(use->options) : 0.0f };
+    while (w.n_dims < WEIR_TENSOR_DIMS && slot->dims[w.n_dims] != NULL) {
+        w.dims[w.n_dims] = slot->dims[w.n_dims](&b->model->shape, use->options);
+        w.n_dims++;
+    }
+    if (elements(w.dims, w.n_dims) == 0) {
+        problem(b, "slot \"%s\" of %s has a shape that no tensor has", w.slot, use->block->name);
+        return;
+    }
+    switch (slot->kind) {
+    case WEIR_SLOT_MATRIX: bind_matrix(b, &w, at); break;
+    case WEIR_SLOT_VECTOR: bind_vector(b, &w, at); break;
+    }
+}
+
+static void bind_block(binder *b, const weir_block_use *use, int64_t layer, void *weights)
+{
+    for (const weir_slot *slot = use->block->slots; slot->name != NULL; slot++) {
+        if (slot->wanted != NULL && !slot->wanted(use->options)) continue;
+        bind_slot(b, slot, use, layer, (char *)weights + slot->offset);
     }
 }
 
@@ -272,12 +296,14 @@ static void bind_layer(binder *b, int64_t index)
 {
     layer *const  l = &b->model->layers[index];
     const int64_t d = b->model->shape.d_model;
-    bind_vector(b, &(wanted){ .slot = "layer.mixer_norm", .layer = index, .rows = d, .cols = 1 },
+    bind_vector(b,
+                &(wanted){ .slot = "layer.mixer_norm", .layer = index, .dims = { d }, .n_dims = 1 },
                 &l->mixer_norm);
-    bind_block(b, l->mixer, &l->options, index, l->mixer_weights);
-    bind_vector(b, &(wanted){ .slot = "layer.ffn_norm", .layer = index, .rows = d, .cols = 1 },
+    bind_block(b, &l->mixer, index, l->mixer_weights);
+    bind_vector(b,
+                &(wanted){ .slot = "layer.ffn_norm", .layer = index, .dims = { d }, .n_dims = 1 },
                 &l->ffn_norm);
-    bind_block(b, l->ffn, &l->options, index, l->ffn_weights);
+    bind_block(b, &l->ffn, index, l->ffn_weights);
 }
 
 /* The embedding decides the vocabulary: its rows are read from the file, a tied output is packed
@@ -295,7 +321,7 @@ static void bind_embedding(binder *b)
     if (tensor->n_dims != 2 || tensor->shape[1] != b->model->shape.d_model ||
         tensor->shape[0] > INT32_MAX) {
         char shape[128];
-        describe_shape(shape, sizeof shape, tensor);
+        describe_shape(shape, sizeof shape, tensor->shape, tensor->n_dims);
         problem(b, "tensor %s is [%s], want [vocabulary, %" PRId64 "]", tensor->name, shape,
                 b->model->shape.d_model);
         return;
@@ -333,15 +359,16 @@ weir_status weir_bind_tensors(weir_model *model, weir_error *error)
     bind_embedding(&b);
     if (b.n_problems == 0) {
         const weir_shape *const shape = &model->shape;
-        bind_vector(&b, &(wanted){ .slot = "norm", .rows = shape->d_model, .cols = 1 },
+        bind_vector(&b, &(wanted){ .slot = "norm", .dims = { shape->d_model }, .n_dims = 1 },
                     &model->output_norm);
-        bind_matrix(&b,
-                    &(wanted){ .slot = "output", .rows = shape->n_vocab, .cols = shape->d_model },
-                    &model->output);
+        bind_matrix(
+            &b,
+            &(wanted){ .slot = "output", .dims = { shape->n_vocab, shape->d_model }, .n_dims = 2 },
+            &model->output);
         bind_vector(&b,
                     &(wanted){ .slot = "rope.factors",
-                               .rows = shape->rotary_dim / 2,
-                               .cols = 1,
+                               .dims = { shape->rotary_dim / 2 },
+                               .n_dims = 1,
                                .optional = true },
                     &model->rope_factors);
         for (int64_t i = 0; i < shape->n_layers; i++) bind_layer(&b, i);

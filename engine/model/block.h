@@ -5,47 +5,46 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "engine/model/banks.h"
-#include "engine/model/coda_options.h"
+#include "engine/formats/tensor_directory.h"
+#include "engine/kv/geometry.h"
+#include "engine/model/block_option.h"
 #include "engine/model/shape.h"
+#include "engine/model/state_ops.h"
 #include "offload/dispatch.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* [block.NAME] of an arch file. */
-typedef struct weir_block_options {
-    bool q_gate; /* q_proj rows are per head [query | gate]; out *= sigmoid(gate)     */
-    bool qk_norm; /* RMS norm per head on q and k before RoPE                          */
-    bool window; /* the shape's sliding window applies                                */
-    bool tiled_heads; /* V head p reads K head p % Hk (GGUF order), else p / (Hv / Hk)     */
-    weir_rope_pairing rope;
-    weir_coda_options coda;
-    weir_kv_format    state_format; /* of memory that holds keys and values; WEIR_KV_FORMAT_COUNT:
-                                       kv.format has two */
-} weir_block_options;
-
 typedef enum weir_slot_kind {
     WEIR_SLOT_MATRIX, /* packed for matmul: const weir_weight * */
-    WEIR_SLOT_VECTOR, /* converted to f32: const float *        */
+    WEIR_SLOT_VECTOR, /* converted to f32, row-major: const float * */
 } weir_slot_kind;
 
-typedef int64_t (*weir_extent)(const weir_shape *shape, const weir_block_options *options);
+/* Options are the struct that the block's table of options describes. */
+typedef int64_t (*weir_extent)(const weir_shape *shape, const void *options);
 
 /* A place for a tensor. Absent optional slots stay NULL, all others are bound or the checkpoint is
- * refused, whatever the arch file says. Shapes are compared without dimensions of 1. */
+ * refused, whatever the arch file says. Shapes are compared without dimensions of 1. A matrix has
+ * as many inputs as its last dimension, and the product of the others as outputs. */
 typedef struct weir_slot {
     const char    *name; /* as in [tensor] of arch files */
     weir_slot_kind kind;
-    weir_extent    rows, cols;
     size_t         offset; /* in the block's weights struct */
+    weir_extent    dims[WEIR_TENSOR_DIMS]; /* ends with NULL, or is full */
     bool           optional;
-    bool (*wanted)(const weir_block_options *options); /* NULL: always */
-    double (*initial)(
-        const weir_block_options *options); /* of an optional vector: what its elements are when it
+    bool (*wanted)(const void *options); /* NULL: always */
+    double (*initial)(const void *options); /* of an optional vector: what its elements are when it
                                                is absent; NULL: it stays NULL */
 } weir_slot;
+
+/* Designators of a slot for `member` of the weights struct; its dimensions follow. */
+#define WEIR_MATRIX(text, type, member, ...)                                                       \
+    .name = text, .kind = WEIR_SLOT_MATRIX, .offset = offsetof(type, member),                      \
+    .dims = { __VA_ARGS__ }
+#define WEIR_VECTOR(text, type, member, ...)                                                       \
+    .name = text, .kind = WEIR_SLOT_VECTOR, .offset = offsetof(type, member),                      \
+    .dims = { __VA_ARGS__ }
 
 /* RoPE as the checkpoint's scaling left it. */
 typedef struct weir_rope_table {
@@ -140,49 +139,58 @@ typedef struct weir_step {
                              them as they are */
 } weir_step;
 
+/* The KV rows of a layer. */
+typedef struct weir_block_kv {
+    weir_kv_geometry  geometry;
+    weir_rope_pairing rope; /* of its keys */
+    int64_t           n_queries; /* queries of a row: each has a partial result of attention */
+    bool              watched; /* it shows a weir_attention_watch which rows its queries read */
+} weir_block_kv;
+
+typedef enum weir_block_kind {
+    WEIR_BLOCK_MIXER, /* [block.NAME] mixer: owns the layer's part of a sequence's memory */
+    WEIR_BLOCK_FFN, /* [ffn] kind: keeps nothing */
+} weir_block_kind;
+
+/* All that the engine knows of a block. Pointers that may be NULL say so. */
 typedef struct weir_block {
-    const char      *name; /* what arch files write in `mixer` or `kind` */
-    const weir_slot *slots; /* ends with name == NULL */
-    const char *const
-        *shapes; /* names of what the block reads from the shape besides d_model; ends with NULL */
-    size_t weights_bytes;
-    bool   has_kv; /* n_kv_heads rows of head_dim per token */
-    int64_t (*history_elements)(const weir_shape *shape); /* conv history, f32; NULL: none     */
-    int64_t (*state_elements)(
-        const weir_shape         *shape,
-        const weir_block_options *options); /* recurrent state, f32; NULL: none  */
-    int64_t (*scratch_elements)(const weir_shape *shape, const weir_block_options *options,
-                                int64_t n_rows, int64_t n_segments);
-    weir_status (*forward)(const weir_shape *shape, const weir_block_options *options,
-                           const void *weights, const weir_step *step);
-    /* What follows may be NULL. */
-    const char *(*reject)(const weir_shape         *shape,
-                          const weir_block_options *options); /* NULL or why not, a static text */
+    const char        *name; /* what arch files write in `mixer` or `kind` */
+    weir_block_kind    kind;
+    const weir_slot   *slots; /* ends with name == NULL */
+    const char *const *shapes; /* names of what the block reads from the shape besides d_model;
+                                  ends with NULL */
+    size_t             weights_bytes;
+    const weir_block_option *options; /* ends with name == NULL; NULL: none */
+    size_t                   options_bytes;
+    const char           *host_only; /* why devices cannot run it, a static text; NULL: they can */
+    const weir_state_ops *state; /* per sequence; NULL: none */
+
+    int64_t (*scratch_elements)(const weir_shape *shape, const void *options, int64_t n_rows,
+                                int64_t n_segments);
+    weir_status (*forward)(const weir_shape *shape, const void *options, const void *weights,
+                           const weir_step *step);
+    /* ---- may be NULL ------------------------------------------------------------------------- */
+    weir_block_kv (*kv)(const weir_shape *shape, const void *options); /* NULL: no KV rows */
+    /* What the options say together, once all are set. ECONFIG. */
+    weir_status (*check)(const void *options, weir_error *error);
+    /* After that, once: what follows from the options, and from kv.format: the format of states
+     * that hold keys and values; WEIR_KV_FORMAT_COUNT: kv.format has two. */
+    void (*complete)(void *options, weir_kv_format state_format);
+    /* Names of shapes that the options need besides; ends with NULL. */
+    const char *const *(*more_shapes)(const void *options);
+    /* NULL or why the options do not go with the shape, a static text. */
+    const char *(*reject)(const weir_shape *shape, const void *options);
     /* A prompt's rows are computed in blocks that end at multiples of this; cuts in between would
      * change results. NULL: 1 */
-    int64_t (*block_rows)(const weir_block_options *options);
-    /* Can this state, read from a file, be one that a text of so many tokens leaves? */
-    bool (*is_state)(const weir_shape *shape, const weir_block_options *options, const void *state,
-                     int64_t n_tokens);
-    /* Adds what the state has of its text and what it lost; NULL: of no text. Only of states that
-     * steps left. */
-    void (*count)(const weir_shape *shape, const weir_block_options *options, const void *state,
-                  weir_banks *sum);
-    /* Its state is one of kernels/abi/coda.h, of this layer; without rates. */
-    weir_coda_layer (*coda_layer)(const weir_shape *shape, const weir_block_options *options);
+    int64_t (*block_rows)(const void *options);
 } weir_block;
 
-extern const weir_block weir_block_attention;
-extern const weir_block weir_block_differential_attention;
-extern const weir_block weir_block_coda;
-extern const weir_block weir_block_gated_delta_net;
-extern const weir_block weir_block_swiglu;
+/* Blocks besides those of blocks/registry.c: a list that ends with NULL; NULL: none. */
+typedef const weir_block *const *weir_block_list;
 
-/* Every block by name or number; NULL when there is none. */
-const weir_block *weir_block_find(const char *name);
-const weir_block *weir_block_at(size_t index);
-/* Mixers own the layer's part of a sequence's memory, feed-forward blocks keep nothing. */
-bool weir_block_is_mixer(const weir_block *block);
+/* Every block by name or number, those of the registry first; NULL when there is none. */
+const weir_block *weir_block_find(weir_block_list more, weir_block_kind kind, const char *name);
+const weir_block *weir_block_at(weir_block_list more, size_t index);
 
 #ifdef __cplusplus
 }

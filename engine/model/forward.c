@@ -49,61 +49,71 @@ static void show_rows(const weir_model *model, const weir_workspace *w, const we
     batch->observe(batch->user, layer, w->shown_rows);
 }
 
+weir_step weir_step_of(const weir_model *model, const weir_workspace *w, const weir_batch *batch,
+                       const layer *l)
+{
+    return (weir_step){ .stream = model->stream,
+                        .positions = w->near_positions,
+                        .rope = model->near_rope,
+                        .n_rows = batch->n_rows,
+                        .n_segments = batch->n_segments,
+                        .is_prompt = w->is_prompt,
+                        .normed = w->normed,
+                        .mixed = w->mixed,
+                        .scratch = w->scratch,
+                        .kv = w->kv,
+                        .kv_owner = w->kv_owner,
+                        .kv_format = weir_layer_format(batch->formats, l),
+                        .kv_layer = l->kv_index,
+                        .sinks = batch->sinks,
+                        .source = batch->source,
+                        .warm = w->warm,
+                        .carry = w->carry,
+                        .rounds = w->rounds,
+                        .lse = w->lse,
+                        .mass = w->mass,
+                        .shown_queries = w->shown_queries };
+}
+
+/* x += mixed */
+static weir_status add(const weir_model *model, const weir_workspace *w, int64_t n_rows)
+{
+    const int64_t d = model->shape.d_model;
+    return weir_add(model->stream, &(weir_add_args){ .dst = w->x,
+                                                     .src = w->mixed,
+                                                     .n_rows = n_rows,
+                                                     .dim = d,
+                                                     .dst_stride = d,
+                                                     .src_stride = d });
+}
+
+static weir_status run_layer(const weir_model *model, weir_workspace *w, const weir_batch *batch,
+                             const layer *l, const float *pending)
+{
+    const int64_t n = batch->n_rows;
+    weir_step     step = weir_step_of(model, w, batch, l);
+    step.n_kv = weir_fill_segments(w, model, batch, l);
+    step.n_rounds = weir_fill_rounds(w, batch, l);
+    step.watches = fill_watches(w, batch);
+    WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
+    WEIR_TRY(l->mixer.block->forward(&model->shape, l->mixer.options, l->mixer_weights, &step));
+    WEIR_TRY(add_and_norm(model, w, w->mixed, l->ffn_norm, n));
+    return l->ffn.block->forward(&model->shape, l->ffn.options, l->ffn_weights, &step);
+}
+
 weir_status weir_run_layers(const weir_model *model, weir_workspace *w, const weir_batch *batch)
 {
-    const int64_t d = model->shape.d_model, n = batch->n_rows;
-    const float  *pending = NULL;
+    const float *pending = NULL;
     show_rows(model, w, batch, -1);
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const layer *const l = &model->layers[i];
-        const weir_step    step = { .stream = model->stream,
-                                    .positions = w->near_positions,
-                                    .n_kv = weir_fill_segments(w, model, batch, l),
-                                    .kv = w->kv,
-                                    .kv_owner = w->kv_owner,
-                                    .rounds = w->rounds,
-                                    .n_rounds = weir_fill_rounds(w, model, batch, l),
-                                    .is_prompt = w->is_prompt,
-                                    .rope = model->near_rope,
-                                    .n_rows = n,
-                                    .n_segments = batch->n_segments,
-                                    .normed = w->normed,
-                                    .mixed = w->mixed,
-                                    .scratch = w->scratch,
-                                    .kv_format = weir_layer_format(batch->formats, l),
-                                    .sinks = batch->sinks,
-                                    .kv_layer = l->kv_index,
-                                    .source = batch->source,
-                                    .warm = w->warm,
-                                    .partials = w->partials,
-                                    .watches = fill_watches(w, batch),
-                                    .lse = w->lse,
-                                    .shown_queries = w->shown_queries,
-                                    .mass = w->mass };
-        WEIR_TRY(add_and_norm(model, w, pending, l->mixer_norm, n));
-        WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
-        WEIR_TRY(add_and_norm(model, w, w->mixed, l->ffn_norm, n));
-        WEIR_TRY(l->ffn->forward(&model->shape, &l->options, l->ffn_weights, &step));
+        WEIR_TRY(run_layer(model, w, batch, &model->layers[i], pending));
         pending = w->mixed;
-        if (batch->observe != NULL) {
-            WEIR_TRY(weir_add(model->stream, &(weir_add_args){ .dst = w->x,
-                                                               .src = w->mixed,
-                                                               .n_rows = n,
-                                                               .dim = d,
-                                                               .dst_stride = d,
-                                                               .src_stride = d }));
-            pending = NULL;
-            show_rows(model, w, batch, i);
-        }
+        if (batch->observe == NULL) continue;
+        WEIR_TRY(add(model, w, batch->n_rows));
+        pending = NULL;
+        show_rows(model, w, batch, i);
     }
-    if (pending != NULL)
-        WEIR_TRY(weir_add(model->stream, &(weir_add_args){ .dst = w->x,
-                                                           .src = w->mixed,
-                                                           .n_rows = n,
-                                                           .dim = d,
-                                                           .dst_stride = d,
-                                                           .src_stride = d }));
-    return WEIR_OK;
+    return pending != NULL ? add(model, w, batch->n_rows) : WEIR_OK;
 }
 
 /* Norm and projection of the wanted rows only. */

@@ -8,92 +8,7 @@
 #include "engine/model/model_internal.h"
 #include "engine/model/rope.h"
 
-enum { LAYER_MATRICES = 16, LAYER_VECTORS = 16, ALIGNMENT = 64 };
-
-/* An arch file that forgets a shape would leave it zero. */
-static weir_status require_shapes(const weir_model *model, const char *const *names,
-                                  const char *who, weir_error *error)
-{
-    const weir_toml_node *const table = weir_toml_get(model->arch->root, "shape");
-    for (; *names != NULL; names++) {
-        if (weir_toml_get(table, *names) == NULL)
-            return weir_error_set(error, WEIR_ECONFIG, "%s: [shape] has no %s, which %s needs",
-                                  model->arch->file, *names, who);
-    }
-    return WEIR_OK;
-}
-
-/* What a block makes of its options, and how its prompts are cut: all layers that care must agree
- * on a grid. */
-static weir_status check_block(weir_model *model, layer *l, const char *name, weir_error *error)
-{
-    const char *const why =
-        l->mixer->reject != NULL ? l->mixer->reject(&model->shape, &l->options) : NULL;
-    if (why != NULL)
-        return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: %s", model->arch->file, name,
-                              l->mixer->name, why);
-    const int32_t rows =
-        l->mixer->block_rows != NULL ? (int32_t)l->mixer->block_rows(&l->options) : 1;
-    const int32_t more = rows > model->block_rows ? rows : model->block_rows,
-                  less = rows + model->block_rows - more;
-    if (more % less != 0)
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: [block.%s] block_rows = %d: another block has %d; one must be a "
-                              "multiple of the other",
-                              model->arch->file, name, (int)rows, (int)model->block_rows);
-    model->block_rows = more;
-    return WEIR_OK;
-}
-
-/* Layer list with blocks, options and the place of each layer in the sequence's memory. */
-static weir_status plan_layers(weir_model *model, weir_error *error)
-{
-    const weir_shape *const shape = &model->shape;
-    const weir_container    container = weir_tensor_directory_container(model->directory);
-    const char *const       kind =
-        weir_toml_string(weir_toml_get(weir_toml_get(model->arch->root, "ffn"), "kind"), NULL);
-    const weir_block *const ffn = kind != NULL ? weir_block_find(kind) : NULL;
-    if (ffn == NULL || weir_block_is_mixer(ffn))
-        return weir_error_set(error, WEIR_ECONFIG,
-                              "%s: [ffn] kind '%s' is not a feed-forward block", model->arch->file,
-                              kind != NULL ? kind : "");
-    WEIR_TRY(require_shapes(model, ffn->shapes, ffn->name, error));
-
-    const char **const names = calloc((size_t)shape->n_layers, sizeof *names);
-    if (names == NULL)
-        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers",
-                              (long long)shape->n_layers);
-    weir_status status =
-        weir_arch_layers(model->arch, model->directory, shape->n_layers, names, error);
-    for (int64_t i = 0; status == WEIR_OK && i < shape->n_layers; i++) {
-        layer *const l = &model->layers[i];
-        l->ffn = ffn;
-        status = weir_arch_block(model->arch, names[i], container, &l->mixer, &l->options, error);
-        static const char *const window[] = { "window", NULL };
-        if (status == WEIR_OK)
-            status = require_shapes(model, l->mixer->shapes, l->mixer->name, error);
-        if (status == WEIR_OK && l->options.window)
-            status = require_shapes(model, window, "window = true", error);
-        l->options.state_format = model->state_format;
-        if (status == WEIR_OK) status = check_block(model, l, names[i], error);
-        if (status != WEIR_OK) break;
-        l->kv_index = l->mixer->has_kv ? model->kv_layers++ : -1;
-        l->history_offset = model->recurrent_elements;
-        if (l->mixer->history_elements != NULL)
-            model->recurrent_elements += l->mixer->history_elements(shape);
-        model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
-        l->state_offset = model->recurrent_elements;
-        if (l->mixer->state_elements != NULL)
-            model->recurrent_elements += l->mixer->state_elements(shape, &l->options);
-        model->recurrent_elements = (model->recurrent_elements + 15) / 16 * 16;
-        l->mixer_weights = calloc(1, l->mixer->weights_bytes);
-        l->ffn_weights = calloc(1, l->ffn->weights_bytes);
-        if (l->mixer_weights == NULL || l->ffn_weights == NULL)
-            status = weir_error_set(error, WEIR_ENOMEM, "no memory for layer %lld", (long long)i);
-    }
-    free(names);
-    return status;
-}
+enum { ALIGNMENT = 64 };
 
 static weir_status sum_sizes(weir_model *model, weir_error *error)
 {
@@ -146,7 +61,7 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
                            .state_format = pair.k == pair.v ? pair.k : WEIR_KV_FORMAT_COUNT,
                            .block_rows = 1 };
     static const char *const common[] = { "d_model", "n_layers", "context", "norm_eps", NULL };
-    weir_status              status = require_shapes(model, common, "every model", error);
+    weir_status              status = weir_require_shapes(model, common, "every model", error);
     if (status == WEIR_OK)
         status = weir_shape_resolve(&model->shape, weir_toml_get(arch->root, "shape"), directory,
                                     weir_arch_gguf_prefix(directory), error);
@@ -155,18 +70,14 @@ weir_status weir_model_bind(weir_model **out, const weir_tensor_directory *direc
                  n_tensors = weir_tensor_directory_count(directory),
                  n_more =
                      settings->adapter != NULL ? weir_tensor_directory_count(settings->adapter) : 0;
-    model->max_matrices = n_layers * LAYER_MATRICES + 1;
-    model->max_vectors = n_layers * LAYER_VECTORS + 2;
     model->layers = calloc(n_layers, sizeof *model->layers);
-    model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
-    model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
     model->used = calloc(n_tensors + n_more + 1, sizeof *model->used);
-    if (model->layers == NULL || model->matrices == NULL || model->vectors == NULL ||
-        model->used == NULL) {
+    if (model->layers == NULL || model->used == NULL) {
         status = weir_error_set(error, WEIR_ENOMEM, "no memory to bind %zu layers", n_layers);
         goto done;
     }
-    status = plan_layers(model, error);
+    status = weir_plan_layers(model, error);
+    if (status == WEIR_OK) status = weir_open_slots(model, error);
     if (status == WEIR_OK) status = weir_bind_tensors(model, error);
     if (status == WEIR_OK) status = resolve_rope(model, error);
     if (status == WEIR_OK) status = sum_sizes(model, error);
@@ -318,8 +229,11 @@ void weir_model_close(weir_model *model)
     for (int64_t i = 0; model->layers != NULL && i < model->shape.n_layers; i++) {
         free(model->layers[i].mixer_weights);
         free(model->layers[i].ffn_weights);
+        weir_block_use_close(&model->layers[i].mixer);
+        weir_block_use_close(&model->layers[i].ffn);
     }
     free(model->layers);
+    free(model->geometry);
     free(model->matrices);
     free(model->vectors);
     free(model->used);
@@ -338,20 +252,36 @@ bool    weir_model_tied(const weir_model *model)
 {
     return model->embedding == model->matrices[0].tensor;
 }
-int64_t weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
-size_t  weir_model_recurrent_bytes(const weir_model *model)
+int64_t                 weir_model_kv_layers(const weir_model *model) { return model->kv_layers; }
+const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model) { return model->geometry; }
+
+int64_t weir_model_query_elements(const weir_model *model)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const weir_block_kv *const kv = &model->layers[i].kv;
+        const int64_t              n = kv->watched ? kv->n_queries * kv->geometry.key_dim : 0;
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+size_t weir_model_recurrent_bytes(const weir_model *model)
 {
     return (size_t)model->recurrent_elements * sizeof(float);
 }
 
 weir_layer_memory weir_model_layer_memory(const weir_model *model, int64_t index)
 {
-    const layer *const l = &model->layers[index];
-    return (weir_layer_memory){ .history_offset = l->history_offset,
-                                .state_offset = l->state_offset,
-                                .kv_index = l->kv_index,
-                                .has_history = l->mixer->history_elements != NULL,
-                                .has_state = l->mixer->state_elements != NULL };
+    const layer *const          l = &model->layers[index];
+    const weir_state_ops *const state = l->mixer.block->state;
+    return (weir_layer_memory){
+        .history_offset = l->history_offset,
+        .state_offset = l->state_offset,
+        .kv_index = l->kv_index,
+        .has_history = state != NULL && state->history_elements != NULL,
+        .has_state = state != NULL && state->elements != NULL,
+    };
 }
 
 const weir_rope_table *weir_model_rope(const weir_model *model) { return &model->rope; }
@@ -367,10 +297,11 @@ bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats,
     const weir_shape *const shape = &model->shape;
     bool                    is_shown = true;
     for (int64_t i = 0; i < shape->n_layers && is_shown; i++) {
-        if (!weir_model_watches(model, i)) continue;
-        const weir_attention_mass_args args = { .n_heads = shape->n_heads,
-                                                .n_kv_heads = shape->n_kv_heads,
-                                                .key_dim = shape->head_dim,
+        const weir_block_kv *const kv = weir_model_layer_kv(model, i);
+        if (kv == NULL || !kv->watched) continue;
+        const weir_attention_mass_args args = { .n_heads = kv->n_queries,
+                                                .n_kv_heads = kv->geometry.n_heads,
+                                                .key_dim = kv->geometry.key_dim,
                                                 .k_format = formats[model->layers[i].kv_index].k,
                                                 .sinks = sinks };
         is_shown =
@@ -379,24 +310,41 @@ bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats,
     return is_shown;
 }
 
-bool weir_model_watches(const weir_model *model, int64_t index)
+const weir_block_kv *weir_model_layer_kv(const weir_model *model, int64_t index)
 {
-    const layer *const l = &model->layers[index];
-    return l->mixer == &weir_block_attention && !(l->options.window && model->shape.window > 0);
+    return model->layers[index].kv_index >= 0 ? &model->layers[index].kv : NULL;
 }
 
 const weir_block *weir_model_layer_mixer(const weir_model *model, int64_t index)
 {
-    return model->layers[index].mixer;
+    return model->layers[index].mixer.block;
 }
+
+const void *weir_model_layer_options(const weir_model *model, int64_t index)
+{
+    return model->layers[index].mixer.options;
+}
+
+const char *weir_model_host_only(const weir_model *model)
+{
+    const char *why = NULL;
+    for (int64_t i = 0; why == NULL && i < model->shape.n_layers; i++) {
+        const layer *const l = &model->layers[i];
+        why =
+            l->mixer.block->host_only != NULL ? l->mixer.block->host_only : l->ffn.block->host_only;
+    }
+    return why;
+}
+
 int32_t weir_model_block_rows(const weir_model *model) { return model->block_rows; }
 
 bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens)
 {
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const layer *const l = &model->layers[i];
-        if (l->mixer->is_state != NULL &&
-            !l->mixer->is_state(&model->shape, &l->options, recurrent + l->state_offset, n_tokens))
+        const layer *const          l = &model->layers[i];
+        const weir_state_ops *const state = l->mixer.block->state;
+        if (state != NULL && state->check != NULL &&
+            !state->check(&model->shape, l->mixer.options, recurrent + l->state_offset, n_tokens))
             return false;
     }
     return true;
@@ -406,26 +354,14 @@ weir_banks weir_model_banks(const weir_model *model, const float *recurrent)
 {
     weir_banks sum = { 0 };
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
-        const layer *const l = &model->layers[i];
-        if (l->mixer->count == NULL) continue;
+        const layer *const          l = &model->layers[i];
+        const weir_state_ops *const state = l->mixer.block->state;
+        if (state == NULL || state->count == NULL) continue;
         sum.n_layers++;
-        l->mixer->count(&model->shape, &l->options,
-                        recurrent != NULL ? recurrent + l->state_offset : NULL, &sum);
+        state->count(&model->shape, l->mixer.options,
+                     recurrent != NULL ? recurrent + l->state_offset : NULL, &sum);
     }
     return sum;
-}
-
-const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t index)
-{
-    return &model->layers[index].options;
-}
-
-bool weir_model_coda_layer(const weir_model *model, int64_t index, weir_coda_layer *out)
-{
-    const layer *const l = &model->layers[index];
-    if (l->mixer->coda_layer == NULL) return false;
-    *out = l->mixer->coda_layer(&model->shape, &l->options);
-    return true;
 }
 
 size_t weir_model_decode_bytes(const weir_model *model)

@@ -43,6 +43,10 @@ int64_t
 weir_model_parameters(const weir_model *model); /* elements of all bound tensors, tied ones once */
 bool    weir_model_tied(const weir_model *model); /* the embedding is the output matrix, too */
 int64_t weir_model_kv_layers(const weir_model *model); /* layers that keep KV rows */
+/* [kv_layers] what they keep, with the same number of heads in all. */
+const weir_kv_geometry *weir_model_kv_geometry(const weir_model *model);
+/* Elements of all queries of a row, in the largest of the layers that are watched. */
+int64_t weir_model_query_elements(const weir_model *model);
 size_t  weir_model_recurrent_bytes(const weir_model *model); /* per sequence */
 /* Where a layer's memory is in a sequence: f32 elements of conv history and recurrent state, index
  * among the KV layers (-1: none). */
@@ -56,11 +60,14 @@ bool weir_model_keeps_logits(const weir_model *model); /* attention can keep wha
                                                           on devices K is read again */
 /* There is a kernel for what attention gave to each row, in all layers that watch. `formats`
  * [kv_layers]. */
-bool              weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats,
-                                        weir_kv_sinks sinks);
-bool              weir_model_watches(const weir_model *model,
-                                     int64_t layer); /* it keeps all KV rows and shows who asks for which */
-const weir_block *weir_model_layer_mixer(const weir_model *model, int64_t layer);
+bool weir_model_shows_mass(const weir_model *model, const weir_kv_pair *formats,
+                           weir_kv_sinks sinks);
+/* What a layer keeps in KV pages; NULL: nothing. */
+const weir_block_kv *weir_model_layer_kv(const weir_model *model, int64_t layer);
+const weir_block    *weir_model_layer_mixer(const weir_model *model, int64_t layer);
+const void          *weir_model_layer_options(const weir_model *model, int64_t layer); /* of it */
+/* Why devices cannot run the model, a static text; NULL: its blocks can. */
+const char *weir_model_host_only(const weir_model *model);
 /* Prompts are read in pieces that end at multiples of this, and their rows differ from those of an
  * answer; 1: any cut gives the same bits, and so do prompts and answers. */
 int32_t weir_model_block_rows(const weir_model *model);
@@ -69,10 +76,7 @@ int32_t weir_model_block_rows(const weir_model *model);
 bool weir_model_is_state(const weir_model *model, const float *recurrent, int64_t n_tokens);
 /* What its layers with memory of fixed size have of the text that left this recurrent memory; NULL:
  * of no text, only their slots. */
-weir_banks                weir_model_banks(const weir_model *model, const float *recurrent);
-const weir_block_options *weir_model_layer_options(const weir_model *model, int64_t layer);
-/* A layer whose state is one of kernels/abi/coda.h; false: it is of another kind. */
-bool weir_model_coda_layer(const weir_model *model, int64_t layer, weir_coda_layer *out);
+weir_banks weir_model_banks(const weir_model *model, const float *recurrent);
 /* Bytes read by one decode step of one sequence at depth 0 (weights and recurrent state): the bound
  * of decoding is this / bandwidth. */
 size_t weir_model_decode_bytes(const weir_model *model);

@@ -20,27 +20,30 @@ typedef struct bound_vector {
 } bound_vector;
 
 typedef struct layer {
-    const weir_block  *mixer, *ffn;
-    weir_block_options options;
-    void              *mixer_weights, *ffn_weights;
-    const float       *mixer_norm, *ffn_norm;
-    int64_t            kv_index; /* among the layers with KV; -1: none           */
-    int64_t history_offset, state_offset; /* f32 elements in the sequence's recurrent memory */
+    weir_block_use mixer, ffn;
+    void          *mixer_weights, *ffn_weights;
+    const float   *mixer_norm, *ffn_norm;
+    weir_block_kv  kv; /* with kv_index >= 0 */
+    int64_t        kv_index; /* among the layers with KV; -1: none           */
+    int64_t        first_head; /* of its KV heads, among those of all layers */
+    /* f32 elements in the sequence's recurrent memory. */
+    int64_t history_offset, state_offset, history_elements, state_elements;
 } layer;
 
 struct weir_model {
     const weir_tensor_directory *directory,
         *adapter; /* adapter: NULL, or what replaces tensors of the other */
-    const weir_arch *arch;
-    weir_stream     *stream;
-    weir_activations activations;
-    weir_kv_format   state_format;
-    weir_shape       shape;
-    layer           *layers;
-    bound_matrix    *matrices; /* never reallocated: blocks point at the weights */
-    bound_vector    *vectors;
-    size_t           n_matrices, max_matrices, n_vectors, max_vectors;
-    bool            *used; /* per tensor of the directory, then of the adapter */
+    const weir_arch  *arch;
+    weir_stream      *stream;
+    weir_activations  activations;
+    weir_kv_format    state_format;
+    weir_shape        shape;
+    layer            *layers;
+    weir_kv_geometry *geometry; /* [kv_layers] */
+    bound_matrix     *matrices; /* never reallocated: blocks point at the weights */
+    bound_vector     *vectors;
+    size_t            n_matrices, max_matrices, n_vectors, max_vectors;
+    bool             *used; /* per tensor of the directory, then of the adapter */
 
     const weir_tensor *embedding;
     const weir_weight *output;
@@ -52,13 +55,19 @@ struct weir_model {
     void        *weight_memory, *vector_memory,
         *near_frequencies; /* owned, near the kernels; near_frequencies: with a device only */
     size_t  weight_bytes, vector_bytes;
-    int64_t kv_layers, recurrent_elements, n_parameters;
+    int64_t kv_layers, kv_heads, recurrent_elements, n_parameters;
     int32_t block_rows;
 };
 
 /* Whose tensor it is. */
 const weir_tensor_directory *weir_model_directory_of(const weir_model  *model,
                                                      const weir_tensor *tensor);
+
+/* layers.c: shapes that the arch file must have; the layers; room for what they bind. */
+WEIR_MUST_CHECK weir_status weir_require_shapes(const weir_model *model, const char *const *names,
+                                                const char *who, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_plan_layers(weir_model *model, weir_error *error);
+WEIR_MUST_CHECK weir_status weir_open_slots(weir_model *model, weir_error *error);
 
 /* bind.c */
 WEIR_MUST_CHECK weir_status weir_bind_tensors(weir_model *model, weir_error *error);

@@ -16,30 +16,42 @@ static void fill_rows(float *rows, const weir_workspace *w, const weir_batch *ba
     }
 }
 
+/* Keys and values of a row, in the layer with the most. */
+static int64_t most_row_elements(const weir_model *model)
+{
+    int64_t most = 0;
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const weir_kv_geometry *const g = &model->layers[i].kv.geometry;
+        const int64_t                 n = g->n_heads * (g->key_dim + g->value_dim);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
 /* `rows` are filled by the host, the workspace's scratch is where the kernel is: the same memory
  * where there is no device. */
 static weir_status write_noise(const weir_model *model, weir_workspace *w, const weir_batch *batch,
                                const layer *l, float *rows)
 {
-    const weir_shape *const shape = &model->shape;
-    const int64_t           width = shape->n_kv_heads * shape->head_dim;
-    float *const k = w->scratch, *const v = k + batch->n_rows * width;
+    const weir_kv_geometry *const g = &l->kv.geometry;
+    const int64_t k_width = g->n_heads * g->key_dim, v_width = g->n_heads * g->value_dim;
+    float *const k = w->scratch, *const v = k + batch->n_rows * k_width;
     const weir_kv_pair format = weir_layer_format(batch->formats, l);
-    fill_rows(rows, w, batch, l->kv_index, 0, width);
-    fill_rows(rows + batch->n_rows * width, w, batch, l->kv_index, 1, width);
+    fill_rows(rows, w, batch, l->kv_index, 0, k_width);
+    fill_rows(rows + batch->n_rows * k_width, w, batch, l->kv_index, 1, v_width);
     if (rows != w->scratch)
         weir_stream_copy(model->stream, w->scratch, rows,
-                         (size_t)(2 * batch->n_rows * width) * sizeof *rows);
+                         (size_t)(batch->n_rows * (k_width + v_width)) * sizeof *rows);
     return weir_kv_write(
         model->stream, &(weir_kv_write_args){ .k = k,
                                               .v = v,
                                               .segments = w->kv,
                                               .n_segments = weir_fill_segments(w, model, batch, l),
-                                              .n_kv_heads = shape->n_kv_heads,
-                                              .key_dim = shape->head_dim,
-                                              .value_dim = shape->head_dim,
-                                              .k_stride = width,
-                                              .v_stride = width,
+                                              .n_kv_heads = g->n_heads,
+                                              .key_dim = g->key_dim,
+                                              .value_dim = g->value_dim,
+                                              .k_stride = k_width,
+                                              .v_stride = v_width,
                                               .k_format = format.k,
                                               .v_format = format.v,
                                               .sinks = batch->sinks });
@@ -54,9 +66,7 @@ weir_status weir_model_fill_noise(const weir_model *model, weir_workspace *works
     weir_fill_positions(w, model, batch);
     const bool is_apart =
         weir_stream_device(model->stream) != NULL; /* then the scratch is not the host's */
-    const size_t bytes =
-        (size_t)(2 * batch->n_rows * model->shape.n_kv_heads * model->shape.head_dim) *
-        sizeof(float);
+    const size_t bytes = (size_t)(batch->n_rows * most_row_elements(model)) * sizeof(float);
     float *const rows = is_apart ? weir_memory_take(bytes) : w->scratch;
     weir_status  status = rows != NULL ? WEIR_OK : WEIR_ENOMEM;
     for (int64_t i = 0; i < model->shape.n_layers && status == WEIR_OK; i++)

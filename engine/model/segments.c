@@ -54,20 +54,19 @@ static void keep_logits(weir_kv_segment *kv, const weir_attention_watch *watch,
 int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model,
                            const weir_batch *batch, const layer *l)
 {
-    const int64_t n_heads = model->shape.n_kv_heads,
-                  group = n_heads > 0 ? model->shape.n_heads / n_heads : 0;
-    const bool   is_watched = weir_model_watches(model, l - model->layers);
-    const size_t open =
-        l->kv_index >= 0 ? weir_open_bytes(model, batch->formats[l->kv_index], batch->sinks) : 0;
-    void  **open_table = w->open_table;
-    char   *open_rows = w->open_rows;
-    int64_t n = 0;
+    const weir_block_kv *const kv = &l->kv;
+    const int64_t              n_heads = kv->geometry.n_heads;
+    const int64_t              group = n_heads > 0 ? kv->n_queries / n_heads : 0;
+    const size_t open = l->kv_index >= 0 ? weir_open_bytes(l, batch->formats, batch->sinks) : 0;
+    void       **open_table = w->open_table;
+    char        *open_rows = w->open_rows;
+    int64_t      n = 0;
     for (int32_t i = 0; i < batch->n_segments && l->kv_index >= 0; i++) {
         const weir_batch_segment *const segment = &batch->segments[i];
         const int32_t *const            rows =
-            segment->head_rows != NULL ? segment->head_rows + l->kv_index * n_heads : NULL;
+            segment->head_rows != NULL ? segment->head_rows + l->first_head : NULL;
         for (int64_t first = 0, end; first < n_heads; first = end) {
-            const int64_t head = l->kv_index * n_heads + first;
+            const int64_t head = l->first_head + first;
             end = end_of_equal(rows, first, n_heads);
             w->kv_owner[n] = i;
             w->kv[n] =
@@ -80,7 +79,7 @@ int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model,
                                    .n_past = rows != NULL ? rows[first] : segment->n_past,
                                    .first_head = (int32_t)first,
                                    .n_heads = (int32_t)(end - first) };
-            if (segment->watch != NULL && is_watched)
+            if (segment->watch != NULL && kv->watched)
                 keep_logits(&w->kv[n], segment->watch, first * group);
             if (open > 0 && segment->open != NULL)
                 open_segment(model->stream, &w->kv[n], segment->open + head, open, end - first,
@@ -101,26 +100,19 @@ static void round_rows(const weir_batch_segment *segment, int32_t r, int32_t *fi
 }
 
 /* Copies of this layer's part of the recurrent memory. */
-static int32_t put_copies(weir_state_copy *copies, const weir_model *model, const layer *l,
-                          float *dst, const float *src)
+static int32_t put_copies(weir_state_copy *copies, const layer *l, float *dst, const float *src)
 {
-    const size_t history =
-        l->mixer->history_elements != NULL ? (size_t)l->mixer->history_elements(&model->shape) : 0;
-    const size_t state = l->mixer->state_elements != NULL
-                             ? (size_t)l->mixer->state_elements(&model->shape, &l->options)
-                             : 0;
-    int32_t      n = 0;
-    if (history > 0)
+    int32_t n = 0;
+    if (l->history_elements > 0)
         copies[n++] = (weir_state_copy){ dst + l->history_offset, src + l->history_offset,
-                                         history * sizeof(float) };
-    if (state > 0)
+                                         (size_t)l->history_elements * sizeof(float) };
+    if (l->state_elements > 0)
         copies[n++] = (weir_state_copy){ dst + l->state_offset, src + l->state_offset,
-                                         state * sizeof(float) };
+                                         (size_t)l->state_elements * sizeof(float) };
     return n;
 }
 
-int32_t weir_fill_rounds(const weir_workspace *w, const weir_model *model, const weir_batch *batch,
-                         const layer *l)
+int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l)
 {
     int32_t n_rounds = 1;
     for (int32_t i = 0; i < batch->n_segments; i++) {
@@ -145,8 +137,7 @@ int32_t weir_fill_rounds(const weir_workspace *w, const weir_model *model, const
                                           .first_row = segment->first_row + first,
                                           .n_rows = end - first };
             if (r < segment->n_snapshots)
-                n_copies +=
-                    put_copies(copies + n_copies, model, l, segment->snapshots[r].dst, memory);
+                n_copies += put_copies(copies + n_copies, l, segment->snapshots[r].dst, memory);
         }
         w->rounds[r] = (weir_recurrent_round){ segments, copies, n_copies };
     }

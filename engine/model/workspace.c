@@ -16,29 +16,40 @@ static int64_t scratch_elements(const weir_model *model, const weir_workspace_li
     int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        n = most(n, l->mixer->scratch_elements(&model->shape, &l->options, limits->rows,
-                                               limits->segments));
-        n = most(n, l->ffn->scratch_elements(&model->shape, &l->options, limits->rows,
-                                             limits->segments));
+        n = most(n, l->mixer.block->scratch_elements(&model->shape, l->mixer.options, limits->rows,
+                                                     limits->segments));
+        n = most(n, l->ffn.block->scratch_elements(&model->shape, l->ffn.options, limits->rows,
+                                                   limits->segments));
     }
     return n;
 }
 
-/* Of a page with this pair, or of a sink. */
-size_t weir_open_bytes(const weir_model *model, weir_kv_pair others, weir_kv_sinks sinks)
+size_t weir_open_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks)
 {
-    const weir_kv_pair first = weir_kv_pair_at(others, sinks, 0);
-    const int64_t      dim = model->shape.head_dim;
-    return (size_t)most(weir_kv_open_bytes(others.k, others.v, dim, dim),
-                        weir_kv_open_bytes(first.k, first.v, dim, dim));
+    const weir_kv_geometry *const g = &l->kv.geometry;
+    const weir_kv_pair            others = weir_layer_format(formats, l),
+                       first = weir_kv_pair_at(others, sinks, 0);
+    return (size_t)most(weir_kv_open_bytes(others.k, others.v, g->key_dim, g->value_dim),
+                        weir_kv_open_bytes(first.k, first.v, g->key_dim, g->value_dim));
 }
 
-/* Of one KV head in the layer with the largest; 0: no format has open rows. */
+static int64_t most_kv_heads(const weir_model *model)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < model->shape.n_layers; i++)
+        n = most(n, model->layers[i].kv.geometry.n_heads);
+    return n;
+}
+
+/* Of all KV heads in the layer with the largest; 0: no format has open rows. */
 static size_t most_open_bytes(const weir_model *model, const weir_workspace_limits *limits)
 {
     size_t n = 0;
-    for (int64_t i = 0; i < model->kv_layers; i++) {
-        const size_t bytes = weir_open_bytes(model, limits->formats[i], limits->sinks);
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const layer *const l = &model->layers[i];
+        if (l->kv_index < 0) continue;
+        const size_t bytes =
+            (size_t)l->kv.geometry.n_heads * weir_open_bytes(l, limits->formats, limits->sinks);
         if (bytes > n) n = bytes;
     }
     return n;
@@ -54,16 +65,26 @@ static size_t open_pages(const weir_workspace_limits *limits)
 
 static int64_t most_kv_segments(const weir_model *model, const weir_workspace_limits *limits)
 {
-    return limits->segments * (limits->evicts ? most(model->shape.n_kv_heads, 1) : 1);
+    return limits->segments * (limits->evicts ? most(most_kv_heads(model), 1) : 1);
 }
 
-/* Query heads of a layer over pages: differential attention asks twice with each. */
+/* Queries of a row, in the layers that are watched. */
 static int64_t most_queries(const weir_model *model)
 {
-    int64_t n = model->shape.n_heads;
+    int64_t n = 0;
     for (int64_t i = 0; i < model->shape.n_layers; i++)
-        if (model->layers[i].mixer == &weir_block_differential_attention)
-            n = 2 * model->shape.n_heads;
+        if (model->layers[i].kv.watched) n = most(n, model->layers[i].kv.n_queries);
+    return n;
+}
+
+/* Partial results of one row's attention in pieces: per query its maximum, sum and output. */
+static int64_t most_partials(const weir_model *model)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const weir_block_kv *const kv = weir_model_layer_kv(model, i);
+        if (kv != NULL) n = most(n, kv->n_queries * (2 + kv->geometry.value_dim));
+    }
     return n;
 }
 
@@ -87,12 +108,9 @@ static size_t lay_out_near(weir_workspace *w, const weir_model *model, char *bas
     PLACE(scratch, scratch_elements(model, limits));
     PLACE(gathered, (size_t)limits->logits * width);
     PLACE(logits, (size_t)limits->logits * (size_t)model->shape.n_vocab);
-    PLACE(lse, limits->evicts ? rows * (size_t)model->shape.n_heads : 0);
-    PLACE(partials, limits->has_cold
-                        ? rows * (size_t)(most_queries(model) * (2 + model->shape.head_dim))
-                        : 0);
-    PLACE(open_rows,
-          open_pages(limits) * (size_t)model->shape.n_kv_heads * most_open_bytes(model, limits));
+    PLACE(lse, limits->evicts ? rows * (size_t)most_queries(model) : 0);
+    PLACE(partials, limits->has_cold ? rows * (size_t)most_partials(model) : 0);
+    PLACE(open_rows, open_pages(limits) * most_open_bytes(model, limits));
     if (weir_stream_device(model->stream) != NULL) PLACE(near_positions, rows);
     return at;
 }
@@ -101,7 +119,7 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
 {
     const weir_workspace_limits *const limits = &w->limits;
     const bool                         has_device = weir_stream_device(model->stream) != NULL;
-    const size_t rows = (size_t)limits->rows, heads = (size_t)model->shape.n_kv_heads;
+    const size_t rows = (size_t)limits->rows, heads = (size_t)most_kv_heads(model);
     size_t       at = 0;
     PLACE(positions, rows);
     PLACE(kv, most_kv_segments(model, limits));
@@ -118,9 +136,8 @@ static size_t lay_out(weir_workspace *w, const weir_model *model, char *base)
     PLACE(copies, (size_t)limits->segments * WEIR_MAX_ROUNDS * 2);
     PLACE(shown_rows, has_device ? rows * (size_t)model->shape.d_model : 0);
     PLACE(shown_logits, has_device ? (size_t)limits->logits * (size_t)model->shape.n_vocab : 0);
-    PLACE(shown_queries, has_device && limits->evicts
-                             ? rows * (size_t)(2 * model->shape.n_heads * model->shape.head_dim)
-                             : 0);
+    PLACE(shown_queries,
+          has_device && limits->evicts ? rows * (size_t)(2 * weir_model_query_elements(model)) : 0);
     return at;
 }
 #undef PLACE
@@ -189,28 +206,17 @@ static weir_status plan_mixers(const weir_model *model, weir_workspace *w, int32
         w->recurrent[s] = (weir_recurrent_segment){ .first_row = s * each, .n_rows = n };
     }
     w->rounds[0] = (weir_recurrent_round){ .segments = w->recurrent };
+    const weir_batch batch = { .n_rows = n_rows,
+                               .n_segments = n_segments,
+                               .formats = w->limits.formats,
+                               .sinks = w->limits.sinks };
     for (int64_t i = 0; i < model->shape.n_layers; i++) {
         const layer *const l = &model->layers[i];
-        const weir_step    step = { .stream = model->stream,
-                                    .positions = w->near_positions,
-                                    .kv = w->kv,
-                                    .kv_owner = w->kv_owner,
-                                    .n_kv = n_segments,
-                                    .rounds = w->rounds,
-                                    .n_rounds = 1,
-                                    .is_prompt = w->is_prompt,
-                                    .rope = model->near_rope,
-                                    .n_rows = n_rows,
-                                    .n_segments = n_segments,
-                                    .normed = w->normed,
-                                    .mixed = w->mixed,
-                                    .scratch = w->scratch,
-                                    .kv_format = weir_layer_format(w->limits.formats, l),
-                                    .sinks = w->limits.sinks,
-                                    .watches = plan_watches(w, n_segments),
-                                    .lse = w->lse,
-                                    .mass = w->mass };
-        WEIR_TRY(l->mixer->forward(&model->shape, &l->options, l->mixer_weights, &step));
+        weir_step          step = weir_step_of(model, w, &batch, l);
+        step.n_kv = n_segments;
+        step.n_rounds = 1;
+        step.watches = plan_watches(w, n_segments);
+        WEIR_TRY(l->mixer.block->forward(&model->shape, l->mixer.options, l->mixer_weights, &step));
     }
     return WEIR_OK;
 }

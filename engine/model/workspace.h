@@ -31,16 +31,19 @@ struct weir_workspace {
 
 /* workspace.c: the format of the layer's KV; f32 where it has none. */
 weir_kv_pair weir_layer_format(const weir_kv_pair *formats, const layer *l);
-/* Of the open rows of a page with this pair, or of a sink. */
-size_t weir_open_bytes(const weir_model *model, weir_kv_pair others, weir_kv_sinks sinks);
+/* The open rows of a page of this layer, or of a sink; per KV head. */
+size_t weir_open_bytes(const layer *l, const weir_kv_pair *formats, weir_kv_sinks sinks);
 
 /* segments.c: the batch as layer `l` sees it, into the workspace: KV segments, and rounds of rows
  * between snapshots. Both return how many there are. */
 void weir_fill_positions(const weir_workspace *w, const weir_model *model, const weir_batch *batch);
 int64_t weir_fill_segments(const weir_workspace *w, const weir_model *model,
                            const weir_batch *batch, const layer *l);
-int32_t weir_fill_rounds(const weir_workspace *w, const weir_model *model, const weir_batch *batch,
-                         const layer *l);
+int32_t weir_fill_rounds(const weir_workspace *w, const weir_batch *batch, const layer *l);
+
+/* forward.c: a layer's step without its numbers of segments and rounds and without watches. */
+weir_step weir_step_of(const weir_model *model, const weir_workspace *w, const weir_batch *batch,
+                       const layer *l);
 
 /* forward.c: all layers; x of the workspace holds the embedded rows. */
 WEIR_MUST_CHECK weir_status weir_run_layers(const weir_model *model, weir_workspace *w,

@@ -45,8 +45,8 @@ size_t weir_runner_bytes(const weir_runner_limits *limits)
 
 static size_t queries_bytes(const weir_runner *runner)
 {
-    const weir_shape *const shape = weir_model_shape(runner->model);
-    return (size_t)runner->limits.rows * (size_t)(shape->n_heads * shape->head_dim) * sizeof(float);
+    return (size_t)runner->limits.rows * (size_t)weir_model_query_elements(runner->model) *
+           sizeof(float);
 }
 
 /* ---- cold pages, as attention sees them ------------------------------------------------------ */
@@ -83,9 +83,10 @@ static weir_status open_prefetch(weir_runner *runner, const weir_kv_spec *spec, 
         return weir_error_set(error, WEIR_ENOMEM, "no memory for the windows of %lld layers",
                               (long long)spec->n_layers);
     for (int64_t i = 0; i < shape->n_layers; i++) {
-        const int64_t layer = weir_model_layer_memory(runner->model, i).kv_index;
-        if (layer >= 0 && weir_model_layer_options(runner->model, i)->window)
-            windows[layer] = (int32_t)shape->window;
+        const weir_block_kv *const kv = weir_model_layer_kv(runner->model, i);
+        if (kv != NULL)
+            windows[weir_model_layer_memory(runner->model, i).kv_index] =
+                (int32_t)kv->geometry.window;
     }
     const weir_kv_prefetch_limits limits = { .segments = runner->limits.works, .windows = windows };
     const weir_status             status =
@@ -288,10 +289,9 @@ static void show_plain(void *user, int64_t kv_layer, const float *queries, int64
 static const weir_attention_watch *watch_queries(const weir_runner *runner, watched *place,
                                                  const weir_work *work, int32_t first_row)
 {
-    const weir_shape *const shape = weir_model_shape(runner->model);
     if (runner->visit_queries == NULL) return NULL;
     *place = (watched){ .watch = { .plain = (float *)runner->queries +
-                                            first_row * shape->n_heads * shape->head_dim,
+                                            first_row * weir_model_query_elements(runner->model),
                                    .seen = show_plain,
                                    .user = place },
                         .work = work,

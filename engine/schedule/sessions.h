@@ -5,6 +5,7 @@
  * engine thread is asked only to hand out what is kept, and to take in what was read once all of it
  * has proved right. Any thread; all functions wait. */
 #pragma once
+#include "engine/model/banks.h"
 #include "engine/schedule/service.h"
 
 #ifdef __cplusplus
@@ -97,20 +98,12 @@ WEIR_MUST_CHECK weir_status weir_sessions_read(weir_sessions *sessions, const ch
                                                const char *salt, weir_session_result *result,
                                                weir_error *error);
 
-/* What of two states is in the one that was made of them, over all layers. */
-typedef struct weir_state_merged {
-    int64_t n_exact_earlier, n_exact_later, n_exact_kept; /* rows in the exact banks */
-    int64_t n_summary_earlier, n_summary_later,
-        n_summary_kept; /* prototypes in the summary banks */
-    int64_t
-        n_recent_earlier; /* rows of the earlier state's rings, which are not in the merged one */
-} weir_state_merged;
 typedef struct weir_merge_wish {
     const char     *earlier, *later; /* files of states */
     weir_state_wish state; /* of the file that is written */
 } weir_merge_wish;
 /* A state that has what the banks of two hold and goes on where the later one ends
- * (engine/kv/coda_compose.h). EUNSUPPORTED: not with this model. The files as in
+ * (engine/model/blocks/coda_merge.h). EUNSUPPORTED: not with this model. The files as in
  * weir_sessions_read. */
 WEIR_MUST_CHECK weir_status weir_sessions_merge(const weir_sessions   *sessions,
                                                 const weir_merge_wish *wish, const char *path,

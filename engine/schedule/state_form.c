@@ -2,38 +2,50 @@
 
 #include <string.h>
 
-#include "engine/kv/coda_compose.h"
-#include "engine/kv/coda_state.h"
-
 /* ---- fewer bits ------------------------------------------------------------------------------ */
 /* Layers lie in their order in the recurrent memory: what is between two that are packed is kept as
  * it is. */
 typedef struct piece {
-    weir_coda_layer layer; /* if is_coda */
-    bool            is_coda;
-    size_t          at, bytes; /* in memory */
-    size_t          packed_at, packed_bytes;
+    const weir_state_ops *state; /* of the layer, which packs it; NULL: kept as it is */
+    const void           *options;
+    size_t                at, bytes; /* in memory */
+    size_t                packed_at, packed_bytes;
 } piece;
 
 static size_t padded(size_t n) { return (n + 63) / 64 * 64; }
+
+static const weir_state_ops *state_of(const weir_model *model, int64_t layer)
+{
+    return weir_model_layer_mixer(model, layer)->state;
+}
+
+static bool is_packed(const weir_model *model, int64_t layer)
+{
+    const weir_state_ops *const state = state_of(model, layer);
+    return state != NULL && state->packed_bytes != NULL;
+}
 
 /* From `at` to the next layer that is packed, or that layer; false: there is no more. next_layer:
  * where to look on. */
 static bool next_piece(const weir_model *model, int32_t bits, int64_t *next_layer, piece *p)
 {
-    const size_t  at = p->at + p->bytes, total = weir_model_recurrent_bytes(model);
-    const int64_t n = weir_model_shape(model)->n_layers;
-    size_t        begin = total;
+    const weir_shape *const shape = weir_model_shape(model);
+    const size_t            at = p->at + p->bytes, total = weir_model_recurrent_bytes(model);
+    size_t                  begin = total;
     if (at == total) return false;
     *p = (piece){ .at = at, .packed_at = p->packed_at + p->packed_bytes };
-    while (*next_layer < n && !weir_model_coda_layer(model, *next_layer, &p->layer))
-        (*next_layer)++;
-    if (*next_layer < n)
+    while (*next_layer < shape->n_layers && !is_packed(model, *next_layer)) (*next_layer)++;
+    if (*next_layer < shape->n_layers)
         begin = (size_t)weir_model_layer_memory(model, *next_layer).state_offset * sizeof(float);
-    p->is_coda = begin == at;
-    p->bytes = p->is_coda ? weir_coda_view(&p->layer, NULL).bytes : begin - at;
-    p->packed_bytes = padded(p->is_coda ? weir_coda_packed_bytes(&p->layer, bits) : p->bytes);
-    *next_layer += p->is_coda;
+    p->bytes = p->packed_bytes = begin - at;
+    if (begin == at) {
+        p->state = state_of(model, *next_layer);
+        p->options = weir_model_layer_options(model, *next_layer);
+        p->bytes = p->state->packable_bytes(shape, p->options);
+        p->packed_bytes = p->state->packed_bytes(shape, p->options, bits);
+        (*next_layer)++;
+    }
+    p->packed_bytes = padded(p->packed_bytes);
     return true;
 }
 
@@ -42,7 +54,7 @@ size_t weir_state_packed_bytes(const weir_model *model, int32_t bits)
     piece   p = { 0 };
     int64_t layer = 0;
     bool    is_any = false;
-    while (next_piece(model, bits, &layer, &p)) is_any = is_any || p.is_coda;
+    while (next_piece(model, bits, &layer, &p)) is_any = is_any || p.state != NULL;
     return is_any ? p.packed_at + p.packed_bytes : 0;
 }
 
@@ -55,8 +67,8 @@ weir_status weir_state_pack(const weir_model *model, const float *recurrent, int
     while (next_piece(model, bits, &layer, &p)) {
         const char *const from = (const char *)recurrent + p.at;
         char *const       to = (char *)packed + p.packed_at;
-        if (p.is_coda)
-            WEIR_TRY(weir_coda_pack(&p.layer, from, bits, to, error));
+        if (p.state != NULL)
+            WEIR_TRY(p.state->pack(weir_model_shape(model), p.options, from, bits, to, error));
         else
             memcpy(to, from, p.bytes);
     }
@@ -71,8 +83,8 @@ weir_status weir_state_unpack(const weir_model *model, const void *packed, int32
     while (next_piece(model, bits, &layer, &p)) {
         const char *const from = (const char *)packed + p.packed_at;
         char *const       to = (char *)recurrent + p.at;
-        if (p.is_coda)
-            WEIR_TRY(weir_coda_unpack(&p.layer, from, bits, to, error));
+        if (p.state != NULL)
+            WEIR_TRY(p.state->unpack(weir_model_shape(model), p.options, from, bits, to, error));
         else
             memcpy(to, from, p.bytes);
     }
@@ -82,55 +94,40 @@ weir_status weir_state_unpack(const weir_model *model, const void *packed, int32
 /* ---- two as one ------------------------------------------------------------------------------ */
 const char *weir_state_merge_problem(const weir_model *model)
 {
-    weir_coda_layer layer;
-    for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++)
-        if (!weir_model_coda_layer(model, i, &layer))
-            return weir_model_layer_memory(model, i).kv_index >= 0
-                       ? "some of its layers attend to all rows of a text, and rows of two texts "
-                         "do not make one"
-                       : "some of its layers keep a memory that nobody knows how to add to another";
+    for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
+        const weir_state_ops *const state = state_of(model, i);
+        if (weir_model_layer_kv(model, i) != NULL)
+            return "some of its layers attend to all rows of a text, and rows of two texts do not "
+                   "make one";
+        if (state == NULL || state->merge == NULL)
+            return "some of its layers keep a state that cannot be merged with another";
+    }
     return NULL;
 }
 
 size_t weir_state_merge_scratch(const weir_model *model)
 {
-    size_t          most = 0;
-    weir_coda_layer layer;
+    size_t most = 0;
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
-        if (!weir_model_coda_layer(model, i, &layer)) continue;
-        const size_t bytes = weir_coda_merge_scratch(&layer);
+        const weir_state_ops *const state = state_of(model, i);
+        if (state == NULL || state->merge == NULL) continue;
+        const size_t bytes =
+            state->merge_scratch(weir_model_shape(model), weir_model_layer_options(model, i));
         if (bytes > most) most = bytes;
     }
     return most;
 }
 
-/* Slots [first, first + n) that are in use. */
-static int64_t count_used(const weir_coda_layer *layer, const float *memory, int64_t first,
-                          int64_t n)
-{
-    const weir_coda_state state = weir_coda_view(layer, (void *)(uintptr_t)memory); /* only read */
-    int64_t               used = 0;
-    for (int64_t slot = first; slot < first + n; slot++) used += weir_coda_is_used(&state, slot);
-    return used;
-}
-
 void weir_state_merge(const weir_model *model, const float *earlier, const float *later, float *out,
                       void *scratch, weir_state_merged *merged)
 {
-    weir_coda_layer layer;
     *merged = (weir_state_merged){ 0 };
     memcpy(out, later, weir_model_recurrent_bytes(model));
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
-        if (!weir_model_coda_layer(model, i, &layer)) continue;
-        const int64_t at = weir_model_layer_memory(model, i).state_offset, exact = layer.window,
-                      summary = exact + layer.n_exact;
-        weir_coda_merge(&layer, earlier + at, later + at, out + at, scratch);
-        merged->n_recent_earlier += count_used(&layer, earlier + at, 0, layer.window);
-        merged->n_exact_earlier += count_used(&layer, earlier + at, exact, layer.n_exact);
-        merged->n_exact_later += count_used(&layer, later + at, exact, layer.n_exact);
-        merged->n_exact_kept += count_used(&layer, out + at, exact, layer.n_exact);
-        merged->n_summary_earlier += count_used(&layer, earlier + at, summary, layer.n_summary);
-        merged->n_summary_later += count_used(&layer, later + at, summary, layer.n_summary);
-        merged->n_summary_kept += count_used(&layer, out + at, summary, layer.n_summary);
+        const weir_state_ops *const state = state_of(model, i);
+        const int64_t               at = weir_model_layer_memory(model, i).state_offset;
+        if (state != NULL && state->merge != NULL)
+            state->merge(weir_model_shape(model), weir_model_layer_options(model, i), earlier + at,
+                         later + at, out + at, scratch, merged);
     }
 }

@@ -234,7 +234,7 @@ class Bench {
                "kv.policy.name=" + options_.policy, "kv.policy.budget=" + options_.budget,
                "kv.policy.options=" + options_.policy_options })
             must(weir_config_assign(&config, setting.c_str(), &error));
-        const weir_engine_options with = { &config, false, false, nullptr, nullptr };
+        const weir_engine_options with = { &config, false, false, nullptr, nullptr, nullptr };
         must(weir_engine_open_with(&engine_, &with, &error));
     }
 

@@ -12,12 +12,14 @@ typedef weir_tensor_directory probe_numbers; /* of a checkpoint */
 
 static inline void probe_block(const weir_arch *arch, const char *name, weir_container container)
 {
-    const weir_block  *mixer = NULL;
-    weir_block_options options;
-    weir_error         error = { 0 };
-    const weir_status  status = weir_arch_block(arch, name, container, &mixer, &options, &error);
+    weir_block_use    mixer, ffn;
+    weir_error        error = { 0 };
+    const weir_status status = weir_arch_block(arch, name, container, &mixer, &ffn, &error);
     probe_status(status, &error);
-    probe_require(status != WEIR_OK || (mixer != NULL && weir_block_is_mixer(mixer)));
+    probe_require(status != WEIR_OK ||
+                  (mixer.block->kind == WEIR_BLOCK_MIXER && ffn.block->kind == WEIR_BLOCK_FFN));
+    weir_block_use_close(&mixer);
+    weir_block_use_close(&ffn);
 }
 
 static inline void probe_layers(const weir_arch *arch, const probe_numbers *of, int64_t n)

@@ -12,7 +12,7 @@ static const weir_arch_set *architectures(void)
 {
     static weir_arch_set *set;
     weir_error            error;
-    if (set == NULL) probe_require(weir_arch_set_open(&set, NULL, &error) == WEIR_OK);
+    if (set == NULL) probe_require(weir_arch_set_open(&set, NULL, NULL, &error) == WEIR_OK);
     return set;
 }
 

@@ -49,7 +49,7 @@ weir_status open_model(Open *open, const std::string &path, const std::string &d
     snprintf(config.kv.format, sizeof config.kv.format, "f32");
     snprintf(config.kernels.device, sizeof config.kernels.device, "%s", device.c_str());
     config.batch.max_sequences = 1;
-    const weir_engine_options options = { &config, false, false, nullptr, nullptr };
+    const weir_engine_options options = { &config, false, false, nullptr, nullptr, nullptr };
     WEIR_TRY(weir_engine_open_with(&open->engine, &options, error));
     const char *const used = weir_engine_plan_of(open->engine)->device;
     if (device != used)
@@ -183,29 +183,37 @@ std::vector<float> read_history(const Open &open, const weir_layer_memory &memor
     return out;
 }
 
+/* An option of a layer's mixer. */
+bool flag(const weir_model *model, int64_t layer, const char *name)
+{
+    const weir_block_option *option =
+        weir_block_option_find(weir_model_layer_mixer(model, layer)->options, name);
+    return option != nullptr &&
+           weir_block_option_value(weir_model_layer_options(model, layer), option) != 0;
+}
+
 /* States and caches of every layer, under the names prompt.* or decode.*. */
 void check_memory(Case *c, const Open &open, const std::string &when, const std::string &how)
 {
     const weir_model *const model = weir_engine_model(open.engine);
     for (int i = 0; i < static_cast<int>(open.shape().n_layers); i++) {
-        const weir_layer_memory   memory = weir_model_layer_memory(model, i);
-        const weir_block_options *options = weir_model_layer_options(model, i);
-        const auto                name = [&](const char *what) {
+        const weir_layer_memory memory = weir_model_layer_memory(model, i);
+        const weir_block_kv    *kv = weir_model_layer_kv(model, i);
+        const bool              tiled = flag(model, i, "tiled_heads");
+        const auto              name = [&](const char *what) {
             return format("%s.%s.%d", when.c_str(), what, i);
         };
         if (memory.kv_index >= 0) {
-            c->want.compare(
-                c->check, name("k"),
-                read_cache(open, memory.kv_index, true, options->rope == WEIR_ROPE_PAIRS), how);
+            c->want.compare(c->check, name("k"),
+                            read_cache(open, memory.kv_index, true, kv->rope == WEIR_ROPE_PAIRS),
+                            how);
             c->want.compare(c->check, name("v"), read_cache(open, memory.kv_index, false, false),
                             how);
         }
         if (memory.has_state)
-            c->want.compare(c->check, name("state"), read_state(open, memory, options->tiled_heads),
-                            how);
+            c->want.compare(c->check, name("state"), read_state(open, memory, tiled), how);
         if (memory.has_history)
-            c->want.compare(c->check, name("conv"),
-                            read_history(open, memory, options->tiled_heads), how);
+            c->want.compare(c->check, name("conv"), read_history(open, memory, tiled), how);
     }
 }
 

@@ -71,7 +71,7 @@ Frequencies resolve(const json_t *parameters, int64_t rotary_dim, double theta)
     shape.context =
         static_cast<int64_t>(number_at(parameters, "original_max_position_embeddings", 4096));
     out.values.resize(static_cast<size_t>(rotary_dim / 2));
-    weir_status status = weir_arch_set_open(&set, nullptr, &error);
+    weir_status status = weir_arch_set_open(&set, nullptr, nullptr, &error);
     if (status == WEIR_OK)
         status = weir_tensor_directory_open(&directory, checkpoint.path().c_str(), &error);
     if (status == WEIR_OK) status = weir_arch_match(&arch, set, directory, &error);

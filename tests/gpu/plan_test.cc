@@ -36,7 +36,7 @@ class GpuPlan : public ::testing::Test {
         all.insert(all.end(), settings.begin(), settings.end());
         for (const std::string &one : all)
             EXPECT_EQ(weir_config_assign(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
-        const weir_engine_options options = { &config, true, true, nullptr, nullptr };
+        const weir_engine_options options = { &config, true, true, nullptr, nullptr, nullptr };
         const weir_status         status = weir_engine_open_with(&engine, &options, &error_);
         if (status == WEIR_OK) device_ = weir_engine_plan_of(engine)->device;
         weir_engine_close(engine); /* asserts that no memory of the device is left */

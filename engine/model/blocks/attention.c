@@ -16,11 +16,38 @@ typedef struct weights {
 
 static const weir_slot slots[] = { WEIR_HEADS_SLOTS(weights, heads), { 0 } };
 
-static const char *const shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
-                                      "rotary_dim", "rope_theta", NULL };
+typedef struct attention_options {
+    weir_heads_options heads;
+    bool               window; /* the shape's sliding window applies */
+} attention_options;
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options,
-                                int64_t n_rows, int64_t n_segments)
+static const weir_block_option option_table[] = { WEIR_HEADS_OPTIONS(attention_options, heads),
+                                                  WEIR_FLAG_OPTION(attention_options, window,
+                                                                   "window", false),
+                                                  { 0 } };
+
+/* 0: all earlier rows are attended to. */
+static int32_t window_of(const weir_shape *shape, const void *options)
+{
+    return ((const attention_options *)options)->window ? (int32_t)shape->window : 0;
+}
+
+static const char *const *more_shapes(const void *options)
+{
+    static const char *const window[] = { "window", NULL };
+    return window + !((const attention_options *)options)->window;
+}
+
+static weir_block_kv kv(const weir_shape *shape, const void *options)
+{
+    weir_block_kv rows = weir_heads_kv(shape, options);
+    rows.geometry.window = window_of(shape, options);
+    rows.watched = rows.geometry.window == 0;
+    return rows;
+}
+
+static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
+                                int64_t n_segments)
 {
     (void)n_segments;
     return n_rows * (weir_heads_q_width(shape, options) + 2 * weir_heads_kv_width(shape, options) +
@@ -28,12 +55,10 @@ static int64_t scratch_elements(const weir_shape *shape, const weir_block_option
 }
 
 /* ---- what is watched ------------------------------------------------------------------------- */
-static const weir_attention_watch *watch_of(const weir_shape         *shape,
-                                            const weir_block_options *options,
+static const weir_attention_watch *watch_of(const weir_shape *shape, const void *options,
                                             const weir_step *step, int64_t sequence)
 {
-    const bool has_window = options->window && shape->window > 0;
-    return step->watches != NULL && !has_window ? step->watches[sequence] : NULL;
+    return step->watches != NULL && window_of(shape, options) == 0 ? step->watches[sequence] : NULL;
 }
 
 /* So many elements of queries where the host can read them, until the next ones are asked for. */
@@ -45,8 +70,8 @@ static const float *shown(const weir_step *step, const float *q, int64_t n)
 }
 
 /* q [n_rows, H, stride] of the sequences that want it, before it is turned. */
-static void keep_plain(const weir_shape *shape, const weir_block_options *options,
-                       const weir_step *step, const float *q, int64_t stride)
+static void keep_plain(const weir_shape *shape, const void *options, const weir_step *step,
+                       const float *q, int64_t stride)
 {
     const size_t bytes = (size_t)shape->head_dim * sizeof(float);
     for (int64_t i = 0; i < step->n_kv; i++) {
@@ -130,8 +155,8 @@ static weir_status find_mass(const weir_shape *shape, const weir_step *step,
 }
 
 /* Sequences that are watched, one by one: they may share what the mass goes to. */
-static weir_status show(const weir_shape *shape, const weir_block_options *options,
-                        const weir_step *step, const turned_queries *queries)
+static weir_status show(const weir_shape *shape, const void *options, const weir_step *step,
+                        const turned_queries *queries)
 {
     for (int64_t first = 0, end; first < step->n_kv; first = end) {
         const weir_attention_watch *const watch =
@@ -154,15 +179,15 @@ static weir_status show(const weir_shape *shape, const weir_block_options *optio
     return WEIR_OK;
 }
 
-static weir_status forward(const weir_shape *shape, const weir_block_options *options,
-                           const void *block_weights, const weir_step *step)
+static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
+                           const weir_step *step)
 {
     const weights *const w = block_weights;
     const int64_t        n = step->n_rows, hd = shape->head_dim;
     const int64_t        q_row = weir_heads_q_width(shape, options),
                   kv_row = weir_heads_kv_width(shape, options),
                   o_row = weir_heads_width(shape, options);
-    const int64_t q_head = options->q_gate ? 2 * hd : hd;
+    const int64_t q_head = q_row / shape->n_heads;
 
     float *const q = step->scratch; /* [n, H, hd (| gate)] */
     float *const k = q + n * q_row; /* [n, G, hd]          */
@@ -173,48 +198,36 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     if (step->watches != NULL) keep_plain(shape, options, step, q, q_head);
     WEIR_TRY(weir_heads_turn(shape, options, step, q, shape->n_heads, q_head));
     WEIR_TRY(weir_heads_turn(shape, options, step, k, shape->n_kv_heads, hd));
-    WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){ .k = k,
-                                                                .v = v,
-                                                                .segments = step->kv,
-                                                                .n_segments = step->n_kv,
-                                                                .n_kv_heads = shape->n_kv_heads,
-                                                                .key_dim = hd,
-                                                                .value_dim = hd,
-                                                                .k_stride = kv_row,
-                                                                .v_stride = kv_row,
-                                                                .k_format = step->kv_format.k,
-                                                                .v_format = step->kv_format.v,
-                                                                .sinks = step->sinks }));
     WEIR_TRY(weir_heads_attend(
-        step, &(weir_attention_args){ .out = out,
-                                      .q = q,
-                                      .segments = step->kv,
-                                      .n_segments = step->n_kv,
-                                      .n_heads = shape->n_heads,
-                                      .n_kv_heads = shape->n_kv_heads,
-                                      .key_dim = hd,
-                                      .value_dim = hd,
-                                      .q_stride = q_row,
-                                      .q_head_stride = q_head,
-                                      .out_stride = o_row,
-                                      .window = options->window ? (int32_t)shape->window : 0,
-                                      .scale = 1.0f / sqrtf((float)hd),
-                                      .k_format = step->kv_format.k,
-                                      .v_format = step->kv_format.v,
-                                      .sinks = step->sinks,
-                                      .lse = step->watches != NULL ? step->lse : NULL }));
+        step, k, v,
+        (weir_attention_args){ .out = out,
+                               .q = q,
+                               .n_heads = shape->n_heads,
+                               .n_kv_heads = shape->n_kv_heads,
+                               .key_dim = hd,
+                               .value_dim = hd,
+                               .q_stride = q_row,
+                               .q_head_stride = q_head,
+                               .out_stride = o_row,
+                               .window = window_of(shape, options),
+                               .scale = 1.0f / sqrtf((float)hd),
+                               .lse = step->watches != NULL ? step->lse : NULL }));
     if (step->watches != NULL)
         WEIR_TRY(show(shape, options, step, &(turned_queries){ q, q_row, q_head }));
     WEIR_TRY(weir_heads_gate(shape, options, step, out, q));
-    return weir_heads_out(shape, &w->heads, step, out);
+    return weir_heads_out(&w->heads, step, out);
 }
 
 const weir_block weir_block_attention = {
     .name = "attention",
+    .kind = WEIR_BLOCK_MIXER,
     .slots = slots,
-    .shapes = shapes,
+    .shapes = weir_heads_shapes,
     .weights_bytes = sizeof(weights),
-    .has_kv = true,
+    .options = option_table,
+    .options_bytes = sizeof(attention_options),
+    .kv = kv,
+    .more_shapes = more_shapes,
     .scratch_elements = scratch_elements,
     .forward = forward,
 };

@@ -18,6 +18,7 @@
 #include "engine/model/blocks/coda_gates.h"
 #include "engine/model/blocks/coda_memory.h"
 #include "engine/model/blocks/differential.h"
+#include "engine/model/blocks/linear.h"
 
 typedef struct weights {
     weir_differential  differential;
@@ -25,59 +26,44 @@ typedef struct weights {
     const float       *write_bias, *rate_logits; /* [1] [G] */
 } weights;
 
-static int64_t kv_heads(const weir_shape *shape, const weir_block_options *options)
+static const weir_coda_options *own(const void *options) { return options; }
+
+static int64_t kv_heads(const weir_shape *shape, const void *options)
 {
     (void)options;
     return shape->n_kv_heads;
 }
-static double gate_bias(const weir_block_options *options) { return options->coda.gate_bias; }
-static bool   learns_gates(const weir_block_options *options)
+static double gate_bias(const void *options) { return own(options)->gate_bias; }
+static bool   learns_gates(const void *options)
 {
-    return options->coda.gate == WEIR_CODA_GATE_LEARNED;
+    return own(options)->gate == WEIR_CODA_GATE_LEARNED;
 }
-static double rate_logit(const weir_block_options *options) { return options->coda.rate_logit; }
+static double rate_logit(const void *options) { return own(options)->rate_logit; }
 
-static int64_t block_rows(const weir_block_options *options) { return options->coda.block_rows; }
+static int64_t block_rows(const void *options) { return own(options)->block_rows; }
 
-static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential),
-                                   { .name = "coda.write",
-                                     .kind = WEIR_SLOT_MATRIX,
-                                     .rows = weir_heads_one,
-                                     .cols = weir_heads_model,
-                                     .offset = offsetof(weights, write),
-                                     .optional = true,
-                                     .wanted = learns_gates },
-                                   { .name = "coda.write_bias",
-                                     .kind = WEIR_SLOT_VECTOR,
-                                     .rows = weir_heads_one,
-                                     .cols = weir_heads_one,
-                                     .offset = offsetof(weights, write_bias),
-                                     .optional = true,
-                                     .wanted = learns_gates,
-                                     .initial = gate_bias },
-                                   { .name = "coda.rate",
-                                     .kind = WEIR_SLOT_VECTOR,
-                                     .rows = kv_heads,
-                                     .cols = weir_heads_one,
-                                     .offset = offsetof(weights, rate_logits),
-                                     .optional = true,
-                                     .initial = rate_logit },
-                                   { 0 } };
-
-static const char *const shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
-                                      "rotary_dim", "rope_theta", NULL };
+static const weir_slot slots[] = {
+    WEIR_DIFFERENTIAL_SLOTS(weights, differential),
+    { WEIR_MATRIX("coda.write", weights, write, weir_heads_one, weir_heads_model), .optional = true,
+      .wanted = learns_gates },
+    { WEIR_VECTOR("coda.write_bias", weights, write_bias, weir_heads_one), .optional = true,
+      .wanted = learns_gates, .initial = gate_bias },
+    { WEIR_VECTOR("coda.rate", weights, rate_logits, kv_heads), .optional = true,
+      .initial = rate_logit },
+    { 0 }
+};
 
 /* ---- one step of the model ------------------------------------------------------------------- */
 /* All blocks and steps of the layer; what is in the scratch behind the rows. */
 typedef struct memory_pass {
-    const weir_shape         *shape;
-    const weir_block_options *options;
-    const weir_step          *step;
-    weir_coda_layer           layer;
-    weir_differential_rows    rows;
-    float                    *gates, *rates; /* [n] [G] */
-    weir_coda_segment        *writes; /* [n_segments] */
-    weir_kv_segment          *reads; /* [n_segments] */
+    const weir_shape      *shape;
+    const void            *options;
+    const weir_step       *step;
+    weir_coda_layer        layer;
+    weir_differential_rows rows;
+    float                 *gates, *rates; /* [n] [G] */
+    weir_coda_segment     *writes; /* [n_segments] */
+    weir_kv_segment       *reads; /* [n_segments] */
     void **table; /* [n_segments, G, pages of a state], or [G, pages of a state and of a block] */
     char  *pages; /* [G, pages of a block] */
     bool   plans;
@@ -109,7 +95,7 @@ static size_t lay_out(memory_pass *p, char *base, int64_t n_rows, int64_t n_segm
 {
     const weir_coda_state state = weir_coda_view(&p->layer, NULL);
     const int64_t         heads = p->layer.n_kv_heads,
-                  n_block = block_pages(least(n_rows, p->options->coda.block_rows));
+                  n_block = block_pages(least(n_rows, own(p->options)->block_rows));
     cursor c = { base,
                  (size_t)weir_differential_elements(p->shape, p->options, n_rows) * sizeof(float) };
     p->gates = place(&c, n_rows, sizeof *p->gates);
@@ -122,8 +108,8 @@ static size_t lay_out(memory_pass *p, char *base, int64_t n_rows, int64_t n_segm
     return c.at;
 }
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options,
-                                int64_t n_rows, int64_t n_segments)
+static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
+                                int64_t n_segments)
 {
     memory_pass p = { .shape = shape,
                       .options = options,
@@ -133,22 +119,13 @@ static int64_t scratch_elements(const weir_shape *shape, const weir_block_option
 
 static weir_status project_gates(const memory_pass *p, const weights *w)
 {
-    const int64_t d = p->shape->d_model;
     if (!learns_gates(p->options)) return WEIR_OK;
     if (w->write == NULL) {
         for (int64_t i = 0; !p->plans && i < p->step->n_rows; i++) p->gates[i] = w->write_bias[0];
         return WEIR_OK;
     }
-    return weir_matmul(p->step->stream,
-                       &(weir_matmul_args){ .x = p->step->normed,
-                                            .n_rows = p->step->n_rows,
-                                            .n_in = d,
-                                            .x_stride = d,
-                                            .n_outputs = 1,
-                                            .outputs = { { .weight = w->write,
-                                                           .dst = p->gates,
-                                                           .dst_stride = 1,
-                                                           .bias = w->write_bias } } });
+    return weir_linear(p->step, p->step->normed, 1,
+                       &(weir_linear_output){ p->gates, w->write, w->write_bias });
 }
 
 static void find_gates(const memory_pass *p, const weir_coda_segment *segment)
@@ -243,7 +220,7 @@ static weir_status run_block(const memory_pass *p, void *memory, int64_t first, 
 /* Rows of one sequence up to a snapshot. */
 static weir_status run_blocks(const memory_pass *p, const weir_recurrent_segment *segment)
 {
-    const int64_t each = p->options->coda.block_rows, end = segment->first_row + segment->n_rows;
+    const int64_t each = own(p->options)->block_rows, end = segment->first_row + segment->n_rows;
     if (p->plans) return run_block(p, NULL, 0, least(each, segment->n_rows));
     for (int64_t first = segment->first_row, n; first < end; first += n) {
         n = least(each - p->step->positions[first] % each, end - first);
@@ -295,8 +272,8 @@ static weir_status run_round(const memory_pass *p, const weir_recurrent_round *r
     return WEIR_OK;
 }
 
-static weir_status forward(const weir_shape *shape, const weir_block_options *options,
-                           const void *block_weights, const weir_step *step)
+static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
+                           const weir_step *step)
 {
     const weights *const w = block_weights;
     memory_pass          p = { .shape = shape,
@@ -317,15 +294,19 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
 
 const weir_block weir_block_coda = {
     .name = "coda",
+    .kind = WEIR_BLOCK_MIXER,
     .slots = slots,
-    .shapes = shapes,
+    .shapes = weir_heads_shapes,
     .weights_bytes = sizeof(weights),
-    .state_elements = weir_coda_memory_elements,
+    .options = weir_coda_option_table,
+    .options_bytes = sizeof(weir_coda_options),
+    /* The host reads and writes metadata beside the rows in every step. */
+    .host_only = "this model has CoDA layers, which the CPU computes",
+    .state = &weir_coda_state_ops,
     .scratch_elements = scratch_elements,
     .forward = forward,
+    .check = weir_coda_options_check,
+    .complete = weir_coda_options_complete,
     .reject = weir_coda_memory_reject,
     .block_rows = block_rows,
-    .is_state = weir_coda_memory_is_sound,
-    .count = weir_coda_memory_count,
-    .coda_layer = weir_coda_layer_of,
 };

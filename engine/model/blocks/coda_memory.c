@@ -3,36 +3,41 @@
 #include "engine/model/blocks/coda_memory.h"
 
 #include "engine/model/blocks/coda_gates.h"
+#include "engine/model/blocks/coda_merge.h"
+#include "engine/model/blocks/coda_options.h"
+#include "engine/model/blocks/coda_pack.h"
 #include "engine/model/blocks/differential.h"
 #include "engine/model/noise.h"
 #include "kernels/abi/coda_check.h"
 
+static const weir_coda_options *own(const void *options) { return options; }
+
 /* By RoPE, half of a head that turns slowly or not at all: where at most half of it is turned, the
  * upper half stands still. */
-static weir_coda_band band_of(const weir_shape *shape, const weir_block_options *options)
+static weir_coda_band band_of(const weir_shape *shape, const void *options)
 {
     const bool is_still = 2 * shape->rotary_dim <= shape->head_dim;
-    switch (options->coda.band) {
+    switch (own(options)->band) {
     case WEIR_BAND_UPPER_HALF: return WEIR_CODA_UPPER_HALF;
     case WEIR_BAND_SLOW_PAIRS: return WEIR_CODA_SLOW_PAIRS;
     default:
-        return is_still || options->rope == WEIR_ROPE_PAIRS ? WEIR_CODA_UPPER_HALF
-                                                            : WEIR_CODA_SLOW_PAIRS;
+        return is_still || own(options)->base.heads.rope == WEIR_ROPE_PAIRS ? WEIR_CODA_UPPER_HALF
+                                                                            : WEIR_CODA_SLOW_PAIRS;
     }
 }
 
 /* Halves turned in pairs across more than half of a head, but not all of it: neither half is
  * slow. */
-static bool has_no_band(const weir_shape *shape, const weir_block_options *options)
+static bool has_no_band(const weir_shape *shape, const void *options)
 {
-    return options->coda.band == WEIR_BAND_BY_ROPE && options->coda.landmarks_summary > 0 &&
-           options->rope == WEIR_ROPE_HALF_SPLIT && 2 * shape->rotary_dim > shape->head_dim &&
-           shape->rotary_dim < shape->head_dim;
+    return own(options)->band == WEIR_BAND_BY_ROPE && own(options)->landmarks_summary > 0 &&
+           own(options)->base.heads.rope == WEIR_ROPE_HALF_SPLIT &&
+           2 * shape->rotary_dim > shape->head_dim && shape->rotary_dim < shape->head_dim;
 }
 
-weir_coda_layer weir_coda_layer_of(const weir_shape *shape, const weir_block_options *options)
+weir_coda_layer weir_coda_layer_of(const weir_shape *shape, const void *options)
 {
-    const weir_coda_options *const o = &options->coda;
+    const weir_coda_options *const o = options;
     return (weir_coda_layer){
         .n_kv_heads = shape->n_kv_heads,
         .head_dim = shape->head_dim,
@@ -53,11 +58,11 @@ weir_coda_layer weir_coda_layer_of(const weir_shape *shape, const weir_block_opt
         .founds = o->found,
         .is_compat = o->candidates == WEIR_CANDIDATES_COMPAT,
         .band = band_of(shape, options),
-        .format = options->state_format
+        .format = o->format
     };
 }
 
-const char *weir_coda_memory_reject(const weir_shape *shape, const weir_block_options *options)
+const char *weir_coda_memory_reject(const weir_shape *shape, const void *options)
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     if (layer.format != WEIR_KV_F32 && layer.format != WEIR_KV_F16 && layer.format != WEIR_KV_BF16)
@@ -74,19 +79,18 @@ const char *weir_coda_memory_reject(const weir_shape *shape, const weir_block_op
 /* Behind the kernel's state. */
 enum { LEVEL_ELEMENTS = 16 };
 
-float *weir_coda_memory_level(const weir_coda_layer *layer, const weir_block_options *options,
-                              void *memory)
+float *weir_coda_memory_level(const weir_coda_layer *layer, const void *options, void *memory)
 {
-    return options->coda.gate == WEIR_CODA_GATE_VALUE_NORM
+    return own(options)->gate == WEIR_CODA_GATE_VALUE_NORM
                ? (float *)((char *)memory + weir_coda_view(layer, NULL).bytes)
                : NULL;
 }
 
-int64_t weir_coda_memory_elements(const weir_shape *shape, const weir_block_options *options)
+static int64_t elements(const weir_shape *shape, const void *options)
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     return (int64_t)(weir_coda_view(&layer, NULL).bytes / sizeof(float)) +
-           (options->coda.gate == WEIR_CODA_GATE_VALUE_NORM ? LEVEL_ELEMENTS : 0);
+           (own(options)->gate == WEIR_CODA_GATE_VALUE_NORM ? LEVEL_ELEMENTS : 0);
 }
 
 /* About 0.02 * N(0, 1) in unused slots, which are not attended but steer which prototype a row is
@@ -111,17 +115,16 @@ static void put_noise(const weir_coda_layer *layer, const weir_coda_state *state
             }
 }
 
-void weir_coda_memory_begin(const weir_coda_layer *layer, const weir_block_options *options,
-                            void *memory)
+void weir_coda_memory_begin(const weir_coda_layer *layer, const void *options, void *memory)
 {
     const weir_coda_state state = weir_coda_view(layer, memory);
     if (state.head->position > 0) return;
     weir_coda_reset(layer, memory);
-    if (options->coda.start == WEIR_START_NOISE) put_noise(layer, &state);
+    if (own(options)->start == WEIR_START_NOISE) put_noise(layer, &state);
 }
 
-bool weir_coda_memory_is_sound(const weir_shape *shape, const weir_block_options *options,
-                               const void *memory, int64_t n_tokens)
+static bool is_sound(const weir_shape *shape, const void *options, const void *memory,
+                     int64_t n_tokens)
 {
     const weir_coda_layer layer = weir_coda_layer_of(shape, options);
     const weir_coda_state state = weir_coda_view(&layer, (void *)(uintptr_t)memory); /* only read */
@@ -138,8 +141,7 @@ static int32_t used_slots(const weir_coda_state *state, int64_t first, int64_t n
     return n_used;
 }
 
-void weir_coda_memory_count(const weir_shape *shape, const weir_block_options *options,
-                            const void *memory, weir_banks *sum)
+static void count(const weir_shape *shape, const void *options, const void *memory, weir_banks *sum)
 {
     static const weir_banks_count of[WEIR_CODA_COUNTS] = {
         [WEIR_CODA_EVICTIONS] = WEIR_BANKS_EVICTIONS,
@@ -170,4 +172,77 @@ void weir_coda_memory_count(const weir_shape *shape, const weir_block_options *o
     sum->exact.used += n_exact;
     sum->summary.used += head->n_rows - head->n_recent - n_exact;
     for (int i = 0; i < WEIR_CODA_COUNTS; i++) sum->counts[of[i]] += head->counts[i];
+}
+
+static size_t packable_bytes(const weir_shape *shape, const void *options)
+{
+    const weir_coda_layer layer = weir_coda_layer_of(shape, options);
+    return weir_coda_view(&layer, NULL).bytes;
+}
+
+static size_t packed_bytes(const weir_shape *shape, const void *options, int bits)
+{
+    const weir_coda_layer layer = weir_coda_layer_of(shape, options);
+    return weir_coda_packed_bytes(&layer, bits);
+}
+
+static weir_status pack(const weir_shape *shape, const void *options, const void *memory, int bits,
+                        void *packed, weir_error *error)
+{
+    const weir_coda_layer layer = weir_coda_layer_of(shape, options);
+    return weir_coda_pack(&layer, memory, bits, packed, error);
+}
+
+static weir_status unpack(const weir_shape *shape, const void *options, const void *packed,
+                          int bits, void *memory, weir_error *error)
+{
+    const weir_coda_layer layer = weir_coda_layer_of(shape, options);
+    return weir_coda_unpack(&layer, packed, bits, memory, error);
+}
+
+static size_t merge_scratch(const weir_shape *shape, const void *options)
+{
+    const weir_coda_layer layer = weir_coda_layer_of(shape, options);
+    return weir_coda_merge_scratch(&layer);
+}
+
+static int32_t used_in(const weir_coda_layer *layer, const void *memory, int64_t first, int64_t n)
+{
+    const weir_coda_state state = weir_coda_view(layer, (void *)(uintptr_t)memory); /* only read */
+    return used_slots(&state, first, n);
+}
+
+static void merge(const weir_shape *shape, const void *options, const void *earlier,
+                  const void *later, void *out, void *scratch, weir_state_merged *merged)
+{
+    const weir_coda_layer layer = weir_coda_layer_of(shape, options);
+    const int64_t         exact = layer.window, summary = exact + layer.n_exact;
+    weir_coda_merge(&layer, earlier, later, out, scratch);
+    merged->n_recent_earlier += used_in(&layer, earlier, 0, layer.window);
+    merged->n_exact_earlier += used_in(&layer, earlier, exact, layer.n_exact);
+    merged->n_exact_later += used_in(&layer, later, exact, layer.n_exact);
+    merged->n_exact_kept += used_in(&layer, out, exact, layer.n_exact);
+    merged->n_summary_earlier += used_in(&layer, earlier, summary, layer.n_summary);
+    merged->n_summary_later += used_in(&layer, later, summary, layer.n_summary);
+    merged->n_summary_kept += used_in(&layer, out, summary, layer.n_summary);
+}
+
+const weir_state_ops weir_coda_state_ops = {
+    .elements = elements,
+    .check = is_sound,
+    .identify = weir_coda_options_identify,
+    .count = count,
+    .packable_bytes = packable_bytes,
+    .packed_bytes = packed_bytes,
+    .pack = pack,
+    .unpack = unpack,
+    .merge_scratch = merge_scratch,
+    .merge = merge,
+};
+
+bool weir_coda_layer_at(const weir_model *model, int64_t index, weir_coda_layer *out)
+{
+    if (weir_model_layer_mixer(model, index)->state != &weir_coda_state_ops) return false;
+    *out = weir_coda_layer_of(weir_model_shape(model), weir_model_layer_options(model, index));
+    return true;
 }

@@ -3,56 +3,52 @@
 #include <math.h>
 #include <string.h>
 
-int64_t weir_differential_heads(const weir_shape *shape, const weir_block_options *options)
+#include "engine/model/blocks/linear.h"
+
+static const weir_differential_options *own(const void *options) { return options; }
+
+int64_t weir_differential_heads(const weir_shape *shape, const void *options)
 {
     (void)options;
     return shape->n_heads;
 }
 
-int64_t weir_differential_pairs(const weir_shape *shape, const weir_block_options *options)
+int64_t weir_differential_pairs(const weir_shape *shape, const void *options)
 {
     (void)options;
     return shape->head_dim / 2;
 }
 
-bool weir_differential_is_on(const weir_block_options *options)
+bool weir_differential_is_on(const void *options) { return own(options)->is_on; }
+bool weir_differential_with_norm(const void *options)
 {
-    return options->coda.differential;
+    return own(options)->is_on && own(options)->head_norm == WEIR_HEAD_NORM_FULL;
 }
-bool weir_differential_with_norm(const weir_block_options *options)
-{
-    return options->coda.differential && options->coda.head_norm == WEIR_HEAD_NORM_FULL;
-}
-double weir_differential_lambda_bias(const weir_block_options *options)
-{
-    return options->coda.lambda_bias;
-}
-double weir_differential_theta(const weir_block_options *options) { return options->coda.theta; }
-double weir_differential_norm(const weir_block_options *options)
+double weir_differential_lambda_bias(const void *options) { return own(options)->lambda_bias; }
+double weir_differential_theta(const void *options) { return own(options)->theta; }
+double weir_differential_norm(const void *options)
 {
     (void)options;
     return 1.0;
 }
 
-const char *weir_differential_reject(const weir_block_options *options)
+const char *weir_differential_reject(const void *options)
 {
-    return options->coda.differential && options->q_gate
+    return own(options)->is_on && own(options)->heads.q_gate
                ? "differential attention has no output gate: q_gate goes with plain attention only"
                : NULL;
 }
 
-int64_t weir_differential_elements(const weir_shape *shape, const weir_block_options *options,
-                                   int64_t n_rows)
+int64_t weir_differential_elements(const weir_shape *shape, const void *options, int64_t n_rows)
 {
     const int64_t width = weir_heads_width(shape, options);
     const int64_t projected =
         weir_heads_q_width(shape, options) + 2 * weir_heads_kv_width(shape, options);
-    return n_rows * (projected + (options->coda.differential ? 4 * width + shape->n_heads : width));
+    return n_rows * (projected + (own(options)->is_on ? 4 * width + shape->n_heads : width));
 }
 
-weir_differential_rows weir_differential_place(const weir_shape         *shape,
-                                               const weir_block_options *options,
-                                               const weir_step          *step)
+weir_differential_rows weir_differential_place(const weir_shape *shape, const void *options,
+                                               const weir_step *step)
 {
     const int64_t n = step->n_rows, width = weir_heads_width(shape, options),
                   kv_row = weir_heads_kv_width(shape, options);
@@ -60,7 +56,7 @@ weir_differential_rows weir_differential_place(const weir_shape         *shape,
     rows.k = rows.q + n * weir_heads_q_width(shape, options);
     rows.v = rows.k + n * kv_row;
     rows.attended = rows.v + n * kv_row;
-    if (!options->coda.differential) return rows;
+    if (!own(options)->is_on) return rows;
     rows.doubled = rows.attended + 2 * n * width;
     rows.lambda = rows.doubled + 2 * n * width;
     return rows;
@@ -69,24 +65,15 @@ weir_differential_rows weir_differential_place(const weir_shape         *shape,
 static weir_status project_lambda(const weir_shape *shape, const weir_differential *w,
                                   const weir_step *step, float *lambda)
 {
-    const int64_t d = shape->d_model;
     if (w->lambda == NULL) {
         weir_stream_clear(step->stream, lambda,
                           (size_t)(step->n_rows * shape->n_heads) * sizeof *lambda);
         return WEIR_OK;
     }
-    return weir_matmul(
-        step->stream,
-        &(weir_matmul_args){
-            .x = step->normed,
-            .n_rows = step->n_rows,
-            .n_in = d,
-            .x_stride = d,
-            .n_outputs = 1,
-            .outputs = { { .weight = w->lambda, .dst = lambda, .dst_stride = shape->n_heads } } });
+    return weir_linear(step, step->normed, 1, &(weir_linear_output){ lambda, w->lambda, NULL });
 }
 
-weir_status weir_differential_project(const weir_shape *shape, const weir_block_options *options,
+weir_status weir_differential_project(const weir_shape *shape, const void *options,
                                       const weir_differential *w, const weir_step *step,
                                       const weir_differential_rows *rows)
 {
@@ -94,7 +81,7 @@ weir_status weir_differential_project(const weir_shape *shape, const weir_block_
     WEIR_TRY(weir_heads_turn(shape, options, step, rows->q, shape->n_heads,
                              weir_heads_q_width(shape, options) / shape->n_heads));
     WEIR_TRY(weir_heads_turn(shape, options, step, rows->k, shape->n_kv_heads, shape->head_dim));
-    if (!options->coda.differential) return WEIR_OK;
+    if (!own(options)->is_on) return WEIR_OK;
     WEIR_TRY(project_lambda(shape, w, step, rows->lambda));
     return weir_coda_queries(
         step->stream, &(weir_coda_queries_args){ .dst = rows->doubled,
@@ -107,16 +94,14 @@ weir_status weir_differential_project(const weir_shape *shape, const weir_block_
                                                  .q_stride = shape->n_heads * shape->head_dim });
 }
 
-weir_attention_args weir_differential_attention(const weir_shape             *shape,
-                                                const weir_block_options     *options,
+weir_attention_args weir_differential_attention(const weir_shape *shape, const void *options,
                                                 const weir_differential_rows *rows)
 {
     const int64_t hd = shape->head_dim,
-                  n_heads = options->coda.differential ? 2 * shape->n_heads : shape->n_heads;
-    const int64_t q_row =
-        options->coda.differential ? n_heads * hd : weir_heads_q_width(shape, options);
+                  n_heads = own(options)->is_on ? 2 * shape->n_heads : shape->n_heads;
+    const int64_t q_row = own(options)->is_on ? n_heads * hd : weir_heads_q_width(shape, options);
     return (weir_attention_args){ .out = rows->attended,
-                                  .q = options->coda.differential ? rows->doubled : rows->q,
+                                  .q = own(options)->is_on ? rows->doubled : rows->q,
                                   .n_heads = n_heads,
                                   .n_kv_heads = shape->n_kv_heads,
                                   .key_dim = hd,
@@ -127,13 +112,13 @@ weir_attention_args weir_differential_attention(const weir_shape             *sh
                                   .scale = 1.0f / sqrtf((float)hd) };
 }
 
-weir_status weir_differential_out(const weir_shape *shape, const weir_block_options *options,
+weir_status weir_differential_out(const weir_shape *shape, const void *options,
                                   const weir_differential *w, const weir_step *step,
                                   const weir_differential_rows *rows)
 {
-    if (!options->coda.differential) {
+    if (!own(options)->is_on) {
         WEIR_TRY(weir_heads_gate(shape, options, step, rows->attended, rows->q));
-        return weir_heads_out(shape, &w->heads, step, rows->attended);
+        return weir_heads_out(&w->heads, step, rows->attended);
     }
     WEIR_TRY(weir_coda_combine(
         step->stream, &(weir_coda_combine_args){ .dst = rows->q,
@@ -146,6 +131,6 @@ weir_status weir_differential_out(const weir_shape *shape, const weir_block_opti
                                                  .n_kv_heads = shape->n_kv_heads,
                                                  .head_dim = shape->head_dim,
                                                  .lambda_stride = shape->n_heads,
-                                                 .eps = (float)options->coda.head_norm_eps }));
-    return weir_heads_out(shape, &w->heads, step, rows->q);
+                                                 .eps = (float)own(options)->head_norm_eps }));
+    return weir_heads_out(&w->heads, step, rows->q);
 }

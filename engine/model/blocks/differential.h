@@ -3,6 +3,7 @@
  * from the same query turned by angles of its head. With differential = false plain attention,
  * whose queries ask once, with the output gate that models with q_gate have. */
 #pragma once
+#include "engine/model/blocks/coda_options.h"
 #include "engine/model/blocks/heads.h"
 
 #ifdef __cplusplus
@@ -15,49 +16,36 @@ typedef struct weir_differential {
     const float       *lambda_bias, *theta, *norm; /* [H] [H, hd/2] [hd]; norm NULL: none */
 } weir_differential;
 
-int64_t weir_differential_heads(const weir_shape *shape, const weir_block_options *options);
-int64_t weir_differential_pairs(const weir_shape *shape, const weir_block_options *options);
-bool    weir_differential_is_on(const weir_block_options *options);
-bool    weir_differential_with_norm(const weir_block_options *options);
-double  weir_differential_lambda_bias(const weir_block_options *options);
-double  weir_differential_theta(const weir_block_options *options);
-double  weir_differential_norm(const weir_block_options *options);
+int64_t weir_differential_heads(const weir_shape *shape, const void *options);
+int64_t weir_differential_pairs(const weir_shape *shape, const void *options);
+bool    weir_differential_is_on(const void *options);
+bool    weir_differential_with_norm(const void *options);
+double  weir_differential_lambda_bias(const void *options);
+double  weir_differential_theta(const void *options);
+double  weir_differential_norm(const void *options);
 
 /* Their slots in a `type` whose member `differential` is a weir_differential. What a checkpoint
  * without adapter lacks has its initial value. */
 #define WEIR_DIFFERENTIAL_SLOTS(type, differential)                                                \
     WEIR_HEADS_SLOTS(type, differential.heads),                                                    \
-        { .name = "coda.lambda",                                                                   \
-          .kind = WEIR_SLOT_MATRIX,                                                                \
-          .rows = weir_differential_heads,                                                         \
-          .cols = weir_heads_model,                                                                \
-          .offset = offsetof(type, differential.lambda),                                           \
-          .optional = true,                                                                        \
-          .wanted = weir_differential_is_on },                                                     \
-        { .name = "coda.lambda_bias",                                                              \
-          .kind = WEIR_SLOT_VECTOR,                                                                \
-          .rows = weir_differential_heads,                                                         \
-          .cols = weir_heads_one,                                                                  \
-          .offset = offsetof(type, differential.lambda_bias),                                      \
-          .optional = true,                                                                        \
-          .wanted = weir_differential_is_on,                                                       \
+        { WEIR_MATRIX("coda.lambda", type, differential.lambda, weir_differential_heads,           \
+                      weir_heads_model),                                                           \
+          .optional = true, .wanted = weir_differential_is_on },                                   \
+        { WEIR_VECTOR("coda.lambda_bias", type, differential.lambda_bias,                          \
+                      weir_differential_heads),                                                    \
+          .optional = true, .wanted = weir_differential_is_on,                                     \
           .initial = weir_differential_lambda_bias },                                              \
-        { .name = "coda.theta",                                                                    \
-          .kind = WEIR_SLOT_VECTOR,                                                                \
-          .rows = weir_differential_heads,                                                         \
-          .cols = weir_differential_pairs,                                                         \
-          .offset = offsetof(type, differential.theta),                                            \
-          .optional = true,                                                                        \
-          .wanted = weir_differential_is_on,                                                       \
+        { WEIR_VECTOR("coda.theta", type, differential.theta, weir_differential_heads,             \
+                      weir_differential_pairs),                                                    \
+          .optional = true, .wanted = weir_differential_is_on,                                     \
           .initial = weir_differential_theta },                                                    \
     {                                                                                              \
-        .name = "coda.head_norm", .kind = WEIR_SLOT_VECTOR, .rows = weir_heads_dim,                \
-        .cols = weir_heads_one, .offset = offsetof(type, differential.norm), .optional = true,     \
-        .wanted = weir_differential_with_norm, .initial = weir_differential_norm                   \
+        WEIR_VECTOR("coda.head_norm", type, differential.norm, weir_heads_dim), .optional = true,  \
+            .wanted = weir_differential_with_norm, .initial = weir_differential_norm               \
     }
 
 /* NULL or why not, a static text. */
-const char *weir_differential_reject(const weir_block_options *options);
+const char *weir_differential_reject(const void *options);
 
 /* Of the step's rows, in its scratch. */
 typedef struct weir_differential_rows {
@@ -67,26 +55,21 @@ typedef struct weir_differential_rows {
     float *attended; /* what the queries found: as doubled, or [n, H, hd] */
     float *lambda; /* [n, H] before its bias */
 } weir_differential_rows;
-int64_t weir_differential_elements(const weir_shape *shape, const weir_block_options *options,
-                                   int64_t n_rows);
-weir_differential_rows weir_differential_place(const weir_shape         *shape,
-                                               const weir_block_options *options,
-                                               const weir_step          *step);
+int64_t weir_differential_elements(const weir_shape *shape, const void *options, int64_t n_rows);
+weir_differential_rows weir_differential_place(const weir_shape *shape, const void *options,
+                                               const weir_step *step);
 
 /* Everything but `attended`. */
-WEIR_MUST_CHECK weir_status weir_differential_project(const weir_shape             *shape,
-                                                      const weir_block_options     *options,
+WEIR_MUST_CHECK weir_status weir_differential_project(const weir_shape *shape, const void *options,
                                                       const weir_differential      *w,
                                                       const weir_step              *step,
                                                       const weir_differential_rows *rows);
 /* What all calls of attention over `attended` have in common. */
-weir_attention_args weir_differential_attention(const weir_shape             *shape,
-                                                const weir_block_options     *options,
+weir_attention_args weir_differential_attention(const weir_shape *shape, const void *options,
                                                 const weir_differential_rows *rows);
 /* mixed = W_out (signal - lambda * noise, normed), or W_out (attended * sigmoid(gate)). Writes over
  * q or attended. */
-WEIR_MUST_CHECK weir_status weir_differential_out(const weir_shape         *shape,
-                                                  const weir_block_options *options,
+WEIR_MUST_CHECK weir_status weir_differential_out(const weir_shape *shape, const void *options,
                                                   const weir_differential *w, const weir_step *step,
                                                   const weir_differential_rows *rows);
 

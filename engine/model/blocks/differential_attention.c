@@ -8,58 +8,55 @@ typedef struct weights {
 
 static const weir_slot slots[] = { WEIR_DIFFERENTIAL_SLOTS(weights, differential), { 0 } };
 
-static const char *const shapes[] = { "n_heads",    "n_kv_heads", "head_dim",
-                                      "rotary_dim", "rope_theta", NULL };
+static void complete(void *options, weir_kv_format state_format)
+{
+    (void)state_format;
+    ((weir_differential_options *)options)->is_on = true;
+}
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options,
-                                int64_t n_rows, int64_t n_segments)
+/* It asks twice with each query head. */
+static weir_block_kv kv(const weir_shape *shape, const void *options)
+{
+    weir_block_kv rows = weir_heads_kv(shape, options);
+    rows.n_queries = 2 * shape->n_heads;
+    return rows;
+}
+
+static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
+                                int64_t n_segments)
 {
     (void)n_segments;
     return weir_differential_elements(shape, options, n_rows);
 }
 
-static const char *reject(const weir_shape *shape, const weir_block_options *options)
+static const char *reject(const weir_shape *shape, const void *options)
 {
     if (shape->head_dim % 2 != 0 || shape->head_dim > 512)
         return "heads have an even number of dimensions, at most 512";
     return weir_differential_reject(options);
 }
 
-static weir_status forward(const weir_shape *shape, const weir_block_options *options,
-                           const void *block_weights, const weir_step *step)
+static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
+                           const weir_step *step)
 {
     const weights *const         w = block_weights;
     const weir_differential_rows rows = weir_differential_place(shape, options, step);
-    const int64_t                hd = shape->head_dim, kv_row = shape->n_kv_heads * hd;
-    weir_attention_args          args = weir_differential_attention(shape, options, &rows);
-    args.segments = step->kv;
-    args.n_segments = step->n_kv;
-    args.k_format = step->kv_format.k;
-    args.v_format = step->kv_format.v;
-    args.sinks = step->sinks;
     WEIR_TRY(weir_differential_project(shape, options, &w->differential, step, &rows));
-    WEIR_TRY(weir_kv_write(step->stream, &(weir_kv_write_args){ .k = rows.k,
-                                                                .v = rows.v,
-                                                                .segments = step->kv,
-                                                                .n_segments = step->n_kv,
-                                                                .n_kv_heads = shape->n_kv_heads,
-                                                                .key_dim = hd,
-                                                                .value_dim = hd,
-                                                                .k_stride = kv_row,
-                                                                .v_stride = kv_row,
-                                                                .k_format = step->kv_format.k,
-                                                                .v_format = step->kv_format.v,
-                                                                .sinks = step->sinks }));
-    WEIR_TRY(weir_heads_attend(step, &args));
+    WEIR_TRY(weir_heads_attend(step, rows.k, rows.v,
+                               weir_differential_attention(shape, options, &rows)));
     return weir_differential_out(shape, options, &w->differential, step, &rows);
 }
 
 const weir_block weir_block_differential_attention = {
     .name = "differential_attention",
+    .kind = WEIR_BLOCK_MIXER,
     .slots = slots,
-    .shapes = shapes,
+    .shapes = weir_heads_shapes,
     .weights_bytes = sizeof(weights),
-    .has_kv = true,
+    .options = weir_differential_option_table,
+    .options_bytes = sizeof(weir_differential_options),
+    .kv = kv,
+    .complete = complete,
     .scratch_elements = scratch_elements,
     .forward = forward,
     .reject = reject,

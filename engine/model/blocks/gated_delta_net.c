@@ -8,7 +8,7 @@
  *   qkv = W_qkv x      z = W_z x      a = W_a x      b = W_b x q, k, v = split(silu(conv(qkv)))
  *   S <- exp(g) S + beta k (v - S^T k)^T      o = S^T q          g = a_neg * softplus(a + dt),
  *   beta = sigmoid(b) out = W_out (rmsnorm(o) * weight * silu(z)) */
-#include "engine/model/block.h"
+#include "engine/model/blocks/linear.h"
 
 typedef struct weights {
     const weir_weight *qkv, *z, *a, *b, *out; /* [C, D] [Hv*dv, D] [Hv, D] [Hv, D] [D, Hv*dv] */
@@ -20,7 +20,7 @@ static int64_t v_width(const weir_shape *shape) { return shape->gdn_v_heads * sh
 static int64_t qkv_width(const weir_shape *shape) { return 2 * qk_width(shape) + v_width(shape); }
 
 #define EXTENT(name, expression)                                                                   \
-    static int64_t name(const weir_shape *shape, const weir_block_options *options)                \
+    static int64_t name(const weir_shape *shape, const void *options)                              \
     {                                                                                              \
         (void)shape, (void)options;                                                                \
         return expression;                                                                         \
@@ -31,75 +31,45 @@ EXTENT(inner, v_width(shape))
 EXTENT(v_heads, shape->gdn_v_heads)
 EXTENT(v_head, shape->gdn_v_dim)
 EXTENT(taps, shape->gdn_taps)
-EXTENT(one, 1)
 #undef EXTENT
 
-static const weir_slot slots[] = {
-    { .name = "gdn.qkv",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = qkv,
-      .cols = model,
-      .offset = offsetof(weights, qkv) },
-    { .name = "gdn.z",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = inner,
-      .cols = model,
-      .offset = offsetof(weights, z) },
-    { .name = "gdn.a",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = v_heads,
-      .cols = model,
-      .offset = offsetof(weights, a) },
-    { .name = "gdn.b",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = v_heads,
-      .cols = model,
-      .offset = offsetof(weights, b) },
-    { .name = "gdn.out",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = model,
-      .cols = inner,
-      .offset = offsetof(weights, out) },
-    { .name = "gdn.conv",
-      .kind = WEIR_SLOT_VECTOR,
-      .rows = qkv,
-      .cols = taps,
-      .offset = offsetof(weights, conv) },
-    { .name = "gdn.a_neg",
-      .kind = WEIR_SLOT_VECTOR,
-      .rows = v_heads,
-      .cols = one,
-      .offset = offsetof(weights, a_neg) },
-    { .name = "gdn.dt_bias",
-      .kind = WEIR_SLOT_VECTOR,
-      .rows = v_heads,
-      .cols = one,
-      .offset = offsetof(weights, dt_bias) },
-    { .name = "gdn.norm",
-      .kind = WEIR_SLOT_VECTOR,
-      .rows = v_head,
-      .cols = one,
-      .offset = offsetof(weights, norm) },
-    { 0 },
+static const weir_slot slots[] = { { WEIR_MATRIX("gdn.qkv", weights, qkv, qkv, model) },
+                                   { WEIR_MATRIX("gdn.z", weights, z, inner, model) },
+                                   { WEIR_MATRIX("gdn.a", weights, a, v_heads, model) },
+                                   { WEIR_MATRIX("gdn.b", weights, b, v_heads, model) },
+                                   { WEIR_MATRIX("gdn.out", weights, out, model, inner) },
+                                   { WEIR_VECTOR("gdn.conv", weights, conv, qkv, taps) },
+                                   { WEIR_VECTOR("gdn.a_neg", weights, a_neg, v_heads) },
+                                   { WEIR_VECTOR("gdn.dt_bias", weights, dt_bias, v_heads) },
+                                   { WEIR_VECTOR("gdn.norm", weights, norm, v_head) },
+                                   { 0 } };
+
+typedef struct delta_options {
+    bool tiled_heads; /* V head p reads K head p % Hk (GGUF order), else p / (Hv / Hk) */
+} delta_options;
+
+static const weir_block_option option_table[] = {
+    WEIR_FLAG_OPTION(delta_options, tiled_heads, "tiled_heads", false), { 0 }
 };
 
 static const char *const shapes[] = { "gdn_k_heads", "gdn_v_heads", "gdn_k_dim",
                                       "gdn_v_dim",   "gdn_taps",    NULL };
 
-static int64_t history_elements(const weir_shape *shape)
+static int64_t history_elements(const weir_shape *shape, const void *options)
 {
+    (void)options;
     return (shape->gdn_taps - 1) * qkv_width(shape);
 }
 
-static int64_t state_elements(const weir_shape *shape, const weir_block_options *options)
+static int64_t state_elements(const weir_shape *shape, const void *options)
 {
     (void)options;
     const int64_t tiles = (shape->gdn_v_dim + WEIR_DELTA_LANES - 1) / WEIR_DELTA_LANES;
     return shape->gdn_v_heads * tiles * shape->gdn_k_dim * WEIR_DELTA_LANES;
 }
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options,
-                                int64_t n_rows, int64_t n_segments)
+static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
+                                int64_t n_segments)
 {
     (void)options, (void)n_segments;
     return n_rows * (2 * qkv_width(shape) + 2 * v_width(shape) + 2 * shape->gdn_v_heads);
@@ -112,9 +82,9 @@ typedef struct recurrent_arrays {
     float       *out;
 } recurrent_arrays;
 
-static weir_status run_round(const weir_shape *shape, const weir_block_options *options,
-                             const weights *w, const weir_step *step,
-                             const weir_recurrent_round *round, const recurrent_arrays *x)
+static weir_status run_round(const weir_shape *shape, const void *options, const weights *w,
+                             const weir_step *step, const weir_recurrent_round *round,
+                             const recurrent_arrays *x)
 {
     WEIR_TRY(weir_conv1d(step->stream, &(weir_conv1d_args){ .dst = x->mix,
                                                             .src = x->raw,
@@ -124,34 +94,35 @@ static weir_status run_round(const weir_shape *shape, const weir_block_options *
                                                             .n_channels = qkv_width(shape),
                                                             .n_taps = shape->gdn_taps }));
     WEIR_TRY(weir_gated_delta_rule(
-        step->stream, &(weir_gated_delta_rule_args){ .out = x->out,
-                                                     .q = x->mix,
-                                                     .k = x->mix + qk_width(shape),
-                                                     .v = x->mix + 2 * qk_width(shape),
-                                                     .a = x->a,
-                                                     .b = x->b,
-                                                     .a_neg = w->a_neg,
-                                                     .dt_bias = w->dt_bias,
-                                                     .segments = round->segments,
-                                                     .n_segments = step->n_segments,
-                                                     .n_k_heads = shape->gdn_k_heads,
-                                                     .n_v_heads = shape->gdn_v_heads,
-                                                     .key_dim = shape->gdn_k_dim,
-                                                     .value_dim = shape->gdn_v_dim,
-                                                     .qkv_stride = qkv_width(shape),
-                                                     .ab_stride = shape->gdn_v_heads,
-                                                     .tiled_heads = options->tiled_heads }));
+        step->stream, &(weir_gated_delta_rule_args){
+                          .out = x->out,
+                          .q = x->mix,
+                          .k = x->mix + qk_width(shape),
+                          .v = x->mix + 2 * qk_width(shape),
+                          .a = x->a,
+                          .b = x->b,
+                          .a_neg = w->a_neg,
+                          .dt_bias = w->dt_bias,
+                          .segments = round->segments,
+                          .n_segments = step->n_segments,
+                          .n_k_heads = shape->gdn_k_heads,
+                          .n_v_heads = shape->gdn_v_heads,
+                          .key_dim = shape->gdn_k_dim,
+                          .value_dim = shape->gdn_v_dim,
+                          .qkv_stride = qkv_width(shape),
+                          .ab_stride = shape->gdn_v_heads,
+                          .tiled_heads = ((const delta_options *)options)->tiled_heads }));
     for (int32_t c = 0; c < round->n_copies; c++)
         weir_stream_copy(step->stream, round->copies[c].dst, round->copies[c].src,
                          round->copies[c].bytes);
     return WEIR_OK;
 }
 
-static weir_status forward(const weir_shape *shape, const weir_block_options *options,
-                           const void *block_weights, const weir_step *step)
+static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
+                           const weir_step *step)
 {
     const weights *const w = block_weights;
-    const int64_t        n = step->n_rows, d = shape->d_model, heads = shape->gdn_v_heads;
+    const int64_t        n = step->n_rows, heads = shape->gdn_v_heads;
     const int64_t        channels = qkv_width(shape), width = v_width(shape);
 
     float *const raw = step->scratch; /* [n, C] before the convolution */
@@ -161,17 +132,10 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
     float *const a = o + n * width; /* [n, Hv]                       */
     float *const b = a + n * heads; /* [n, Hv]                       */
 
-    WEIR_TRY(weir_matmul(
-        step->stream,
-        &(weir_matmul_args){ .x = step->normed,
-                             .n_rows = n,
-                             .n_in = d,
-                             .x_stride = d,
-                             .n_outputs = 4,
-                             .outputs = { { .weight = w->qkv, .dst = raw, .dst_stride = channels },
-                                          { .weight = w->z, .dst = z, .dst_stride = width },
-                                          { .weight = w->a, .dst = a, .dst_stride = heads },
-                                          { .weight = w->b, .dst = b, .dst_stride = heads } } }));
+    WEIR_TRY(weir_linear(
+        step, step->normed, 4,
+        (const weir_linear_output[]){
+            { raw, w->qkv, NULL }, { z, w->z, NULL }, { a, w->a, NULL }, { b, w->b, NULL } }));
     for (int64_t i = 0; i < step->n_rounds; i++)
         WEIR_TRY(run_round(shape, options, w, step, &step->rounds[i],
                            &(recurrent_arrays){ raw, mix, a, b, o }));
@@ -183,23 +147,21 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                             .n_rows = n * heads,
                                                             .dim = shape->gdn_v_dim,
                                                             .eps = (float)shape->norm_eps }));
-    return weir_matmul(step->stream, &(weir_matmul_args){ .x = o,
-                                                          .n_rows = n,
-                                                          .n_in = width,
-                                                          .x_stride = width,
-                                                          .n_outputs = 1,
-                                                          .outputs = { { .weight = w->out,
-                                                                         .dst = step->mixed,
-                                                                         .dst_stride = d } } });
+    return weir_linear(step, o, 1, &(weir_linear_output){ step->mixed, w->out, NULL });
 }
+
+static const weir_state_ops state_ops = { .history_elements = history_elements,
+                                          .elements = state_elements };
 
 const weir_block weir_block_gated_delta_net = {
     .name = "gated_delta_net",
+    .kind = WEIR_BLOCK_MIXER,
     .slots = slots,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),
-    .history_elements = history_elements,
-    .state_elements = state_elements,
+    .options = option_table,
+    .options_bytes = sizeof(delta_options),
+    .state = &state_ops,
     .scratch_elements = scratch_elements,
     .forward = forward,
 };

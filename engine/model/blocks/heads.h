@@ -7,105 +7,79 @@
 extern "C" {
 #endif
 
+/* The options of blocks with heads begin with these. */
+typedef struct weir_heads_options {
+    int32_t rope; /* weir_rope_pairing */
+    bool    q_gate; /* q_proj rows are per head [query | gate]; out *= sigmoid(gate) */
+    bool    qk_norm; /* RMS norm per head on q and k before RoPE */
+} weir_heads_options;
+
+/* Rows of the table of options of a `type` whose member `heads` is a weir_heads_options. */
+#define WEIR_HEADS_OPTIONS(type, heads)                                                            \
+    WEIR_WORD_OPTION(type, heads.rope, "rope", "half_split pairs", WEIR_ROPE_HALF_SPLIT),          \
+        WEIR_FLAG_OPTION(type, heads.q_gate, "q_gate", false),                                     \
+        WEIR_FLAG_OPTION(type, heads.qk_norm, "qk_norm", false)
+
 typedef struct weir_heads {
     const weir_weight *q, *k, *v, *out; /* [H*hd*(1 or 2), D] [G*hd, D] [G*hd, D] [D, H*hd] */
     const float       *q_bias, *k_bias, *v_bias, *out_bias; /* NULL or [rows of q, k, v, out] */
     const float       *q_norm, *k_norm; /* [hd] */
 } weir_heads;
 
-int64_t weir_heads_model(const weir_shape *shape, const weir_block_options *options);
-int64_t weir_heads_one(const weir_shape *shape, const weir_block_options *options);
-int64_t weir_heads_dim(const weir_shape *shape, const weir_block_options *options);
-int64_t weir_heads_q_width(const weir_shape         *shape,
-                           const weir_block_options *options); /* with the gates of q_gate */
-int64_t weir_heads_kv_width(const weir_shape *shape, const weir_block_options *options);
-int64_t weir_heads_width(const weir_shape         *shape,
-                         const weir_block_options *options); /* of all query heads */
-bool    weir_heads_with_norm(const weir_block_options *options);
+int64_t weir_heads_model(const weir_shape *shape, const void *options);
+int64_t weir_heads_one(const weir_shape *shape, const void *options);
+int64_t weir_heads_dim(const weir_shape *shape, const void *options);
+int64_t weir_heads_q_width(const weir_shape *shape,
+                           const void       *options); /* with the gates of q_gate */
+int64_t weir_heads_kv_width(const weir_shape *shape, const void *options);
+int64_t weir_heads_width(const weir_shape *shape, const void *options); /* of all query heads */
+bool    weir_heads_with_norm(const void *options);
 
 /* Their slots in a `type` whose member `heads` is a weir_heads. */
 #define WEIR_HEADS_SLOTS(type, heads)                                                              \
-    { .name = "attn.q",                                                                            \
-      .kind = WEIR_SLOT_MATRIX,                                                                    \
-      .rows = weir_heads_q_width,                                                                  \
-      .cols = weir_heads_model,                                                                    \
-      .offset = offsetof(type, heads.q) },                                                         \
-        { .name = "attn.k",                                                                        \
-          .kind = WEIR_SLOT_MATRIX,                                                                \
-          .rows = weir_heads_kv_width,                                                             \
-          .cols = weir_heads_model,                                                                \
-          .offset = offsetof(type, heads.k) },                                                     \
-        { .name = "attn.v",                                                                        \
-          .kind = WEIR_SLOT_MATRIX,                                                                \
-          .rows = weir_heads_kv_width,                                                             \
-          .cols = weir_heads_model,                                                                \
-          .offset = offsetof(type, heads.v) },                                                     \
-        { .name = "attn.out",                                                                      \
-          .kind = WEIR_SLOT_MATRIX,                                                                \
-          .rows = weir_heads_model,                                                                \
-          .cols = weir_heads_width,                                                                \
-          .offset = offsetof(type, heads.out) },                                                   \
-        { .name = "attn.q_bias",                                                                   \
-          .kind = WEIR_SLOT_VECTOR,                                                                \
-          .rows = weir_heads_q_width,                                                              \
-          .cols = weir_heads_one,                                                                  \
-          .offset = offsetof(type, heads.q_bias),                                                  \
+    { WEIR_MATRIX("attn.q", type, heads.q, weir_heads_q_width, weir_heads_model) },                \
+        { WEIR_MATRIX("attn.k", type, heads.k, weir_heads_kv_width, weir_heads_model) },           \
+        { WEIR_MATRIX("attn.v", type, heads.v, weir_heads_kv_width, weir_heads_model) },           \
+        { WEIR_MATRIX("attn.out", type, heads.out, weir_heads_model, weir_heads_width) },          \
+        { WEIR_VECTOR("attn.q_bias", type, heads.q_bias, weir_heads_q_width), .optional = true },  \
+        { WEIR_VECTOR("attn.k_bias", type, heads.k_bias, weir_heads_kv_width), .optional = true }, \
+        { WEIR_VECTOR("attn.v_bias", type, heads.v_bias, weir_heads_kv_width), .optional = true }, \
+        { WEIR_VECTOR("attn.out_bias", type, heads.out_bias, weir_heads_model),                    \
           .optional = true },                                                                      \
-        { .name = "attn.k_bias",                                                                   \
-          .kind = WEIR_SLOT_VECTOR,                                                                \
-          .rows = weir_heads_kv_width,                                                             \
-          .cols = weir_heads_one,                                                                  \
-          .offset = offsetof(type, heads.k_bias),                                                  \
-          .optional = true },                                                                      \
-        { .name = "attn.v_bias",                                                                   \
-          .kind = WEIR_SLOT_VECTOR,                                                                \
-          .rows = weir_heads_kv_width,                                                             \
-          .cols = weir_heads_one,                                                                  \
-          .offset = offsetof(type, heads.v_bias),                                                  \
-          .optional = true },                                                                      \
-        { .name = "attn.out_bias",                                                                 \
-          .kind = WEIR_SLOT_VECTOR,                                                                \
-          .rows = weir_heads_model,                                                                \
-          .cols = weir_heads_one,                                                                  \
-          .offset = offsetof(type, heads.out_bias),                                                \
-          .optional = true },                                                                      \
-        { .name = "attn.q_norm",                                                                   \
-          .kind = WEIR_SLOT_VECTOR,                                                                \
-          .rows = weir_heads_dim,                                                                  \
-          .cols = weir_heads_one,                                                                  \
-          .offset = offsetof(type, heads.q_norm),                                                  \
+        { WEIR_VECTOR("attn.q_norm", type, heads.q_norm, weir_heads_dim),                          \
           .wanted = weir_heads_with_norm },                                                        \
     {                                                                                              \
-        .name = "attn.k_norm", .kind = WEIR_SLOT_VECTOR, .rows = weir_heads_dim,                   \
-        .cols = weir_heads_one, .offset = offsetof(type, heads.k_norm),                            \
-        .wanted = weir_heads_with_norm                                                             \
+        WEIR_VECTOR("attn.k_norm", type, heads.k_norm, weir_heads_dim),                            \
+            .wanted = weir_heads_with_norm                                                         \
     }
+
+/* Shapes that they read; the rows of K and V that they keep, all of the text. */
+extern const char *const weir_heads_shapes[];
+weir_block_kv            weir_heads_kv(const weir_shape *shape, const void *options);
 
 /* q [n, H, hd (| gate)], k, v [n, G, hd] of the step's rows, contiguous; q and k after their norm,
  * not turned. */
-WEIR_MUST_CHECK weir_status weir_heads_project(const weir_shape         *shape,
-                                               const weir_block_options *options,
+WEIR_MUST_CHECK weir_status weir_heads_project(const weir_shape *shape, const void *options,
                                                const weir_heads *w, const weir_step *step, float *q,
                                                float *k, float *v);
 /* RoPE in place: heads of `stride` elements in rows of n_heads * stride. */
-WEIR_MUST_CHECK weir_status weir_heads_turn(const weir_shape         *shape,
-                                            const weir_block_options *options,
+WEIR_MUST_CHECK weir_status weir_heads_turn(const weir_shape *shape, const void *options,
                                             const weir_step *step, float *x, int64_t n_heads,
                                             int64_t stride);
 /* x [n, H, hd] *= sigmoid of the gates in q [n, H, hd | gate]; without q_gate nothing. */
-WEIR_MUST_CHECK weir_status weir_heads_gate(const weir_shape         *shape,
-                                            const weir_block_options *options,
+WEIR_MUST_CHECK weir_status weir_heads_gate(const weir_shape *shape, const void *options,
                                             const weir_step *step, float *x, const float *q);
 /* Has this one of the step's segments pages on disk? Then it comes in ranges (weir_kv_source): the
  * next, whose pages become those of `rows`. */
 bool          weir_heads_is_cold(const weir_step *step, int64_t segment);
 weir_kv_range weir_heads_take_range(const weir_step *step, int64_t segment, weir_kv_segment *rows);
-/* Attention over the segments of the step. Those whose pages are all in memory are one call. */
-WEIR_MUST_CHECK weir_status weir_heads_attend(const weir_step           *step,
-                                              const weir_attention_args *args);
+/* Writes k [n, G, key_dim] and v [n, G, value_dim] to the layer's pages and attends to all rows that
+ * are there, wherever the pages are. Segments, formats and sinks of `args` are those of the step. */
+WEIR_MUST_CHECK weir_status weir_heads_attend(const weir_step *step, const float *k, const float *v,
+                                              weir_attention_args args);
 /* mixed = W_out x + bias, x [n, H, hd] */
-WEIR_MUST_CHECK weir_status weir_heads_out(const weir_shape *shape, const weir_heads *w,
-                                           const weir_step *step, const float *x);
+WEIR_MUST_CHECK weir_status weir_heads_out(const weir_heads *w, const weir_step *step,
+                                           const float *x);
 
 #ifdef __cplusplus
 }

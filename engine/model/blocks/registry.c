@@ -1,27 +1,40 @@
-/* engine/model/blocks/registry.c - the list of blocks. A new block is a file beside this one and a
+/* engine/model/blocks/registry.c - the list of blocks. A new block is a file in this folder and a
  * line here. */
 #include <string.h>
 
 #include "engine/model/block.h"
 
-const weir_block *weir_block_at(size_t index)
-{
-    static const weir_block *const all[] = { &weir_block_attention,
-                                             &weir_block_differential_attention, &weir_block_coda,
-                                             &weir_block_gated_delta_net, &weir_block_swiglu };
-    return index < sizeof all / sizeof *all ? all[index] : NULL;
-}
+#define WEIR_BLOCKS(X)                                                                             \
+    X(attention)                                                                                   \
+    X(differential_attention)                                                                      \
+    X(coda)                                                                                        \
+    X(gated_delta_net)                                                                             \
+    X(swiglu)
 
-const weir_block *weir_block_find(const char *name)
+#define X(name) extern const weir_block weir_block_##name;
+WEIR_BLOCKS(X)
+#undef X
+
+static const weir_block *const registered[] = {
+#define X(name) &weir_block_##name,
+    WEIR_BLOCKS(X)
+#undef X
+};
+
+const weir_block *weir_block_at(weir_block_list more, size_t index)
 {
-    const weir_block *block;
-    for (size_t i = 0; (block = weir_block_at(i)) != NULL; i++) {
-        if (strcmp(block->name, name) == 0) return block;
-    }
+    const size_t n = sizeof registered / sizeof *registered;
+    if (index < n) return registered[index];
+    for (index -= n; more != NULL && *more != NULL; more++, index--)
+        if (index == 0) return *more;
     return NULL;
 }
 
-bool weir_block_is_mixer(const weir_block *block)
+const weir_block *weir_block_find(weir_block_list more, weir_block_kind kind, const char *name)
 {
-    return block->has_kv || block->history_elements != NULL || block->state_elements != NULL;
+    const weir_block *block;
+    for (size_t i = 0; (block = weir_block_at(more, i)) != NULL; i++) {
+        if (block->kind == kind && strcmp(block->name, name) == 0) return block;
+    }
+    return NULL;
 }

@@ -1,68 +1,48 @@
 /* engine/model/blocks/swiglu.c - the gated feed-forward block (Shazeer 2020, "GLU variants"):
  * down(silu(gate x) * (up x)). */
-#include "engine/model/block.h"
+#include "engine/model/blocks/linear.h"
 
 typedef struct weights {
     const weir_weight *gate, *up, *down; /* [F, D] [F, D] [D, F] */
 } weights;
 
-static int64_t model(const weir_shape *shape, const weir_block_options *options)
+static int64_t model(const weir_shape *shape, const void *options)
 {
     (void)options;
     return shape->d_model;
 }
-static int64_t inner(const weir_shape *shape, const weir_block_options *options)
+static int64_t inner(const weir_shape *shape, const void *options)
 {
     (void)options;
     return shape->d_ffn;
 }
 
-static const weir_slot slots[] = {
-    { .name = "ffn.gate",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = inner,
-      .cols = model,
-      .offset = offsetof(weights, gate) },
-    { .name = "ffn.up",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = inner,
-      .cols = model,
-      .offset = offsetof(weights, up) },
-    { .name = "ffn.down",
-      .kind = WEIR_SLOT_MATRIX,
-      .rows = model,
-      .cols = inner,
-      .offset = offsetof(weights, down) },
-    { 0 },
-};
+static const weir_slot slots[] = { { WEIR_MATRIX("ffn.gate", weights, gate, inner, model) },
+                                   { WEIR_MATRIX("ffn.up", weights, up, inner, model) },
+                                   { WEIR_MATRIX("ffn.down", weights, down, model, inner) },
+                                   { 0 } };
 
 static const char *const shapes[] = { "d_ffn", NULL };
 
-static int64_t scratch_elements(const weir_shape *shape, const weir_block_options *options,
-                                int64_t n_rows, int64_t n_segments)
+static int64_t scratch_elements(const weir_shape *shape, const void *options, int64_t n_rows,
+                                int64_t n_segments)
 {
     (void)options, (void)n_segments;
     return n_rows * 2 * shape->d_ffn;
 }
 
-static weir_status forward(const weir_shape *shape, const weir_block_options *options,
-                           const void *block_weights, const weir_step *step)
+static weir_status forward(const weir_shape *shape, const void *options, const void *block_weights,
+                           const weir_step *step)
 {
     (void)options;
     const weights *const w = block_weights;
-    const int64_t        n = step->n_rows, d = shape->d_model, f = shape->d_ffn;
+    const int64_t        n = step->n_rows, f = shape->d_ffn;
     float *const         gate = step->scratch; /* [n, F] */
     float *const         up = gate + n * f; /* [n, F] */
 
-    WEIR_TRY(weir_matmul(
-        step->stream,
-        &(weir_matmul_args){ .x = step->normed,
-                             .n_rows = n,
-                             .n_in = d,
-                             .x_stride = d,
-                             .n_outputs = 2,
-                             .outputs = { { .weight = w->gate, .dst = gate, .dst_stride = f },
-                                          { .weight = w->up, .dst = up, .dst_stride = f } } }));
+    WEIR_TRY(
+        weir_linear(step, step->normed, 2,
+                    (const weir_linear_output[]){ { gate, w->gate, NULL }, { up, w->up, NULL } }));
     WEIR_TRY(weir_swiglu(step->stream, &(weir_swiglu_args){ .dst = gate,
                                                             .gate = gate,
                                                             .up = up,
@@ -71,18 +51,12 @@ static weir_status forward(const weir_shape *shape, const weir_block_options *op
                                                             .dst_stride = f,
                                                             .gate_stride = f,
                                                             .up_stride = f }));
-    return weir_matmul(step->stream, &(weir_matmul_args){ .x = gate,
-                                                          .n_rows = n,
-                                                          .n_in = f,
-                                                          .x_stride = f,
-                                                          .n_outputs = 1,
-                                                          .outputs = { { .weight = w->down,
-                                                                         .dst = step->mixed,
-                                                                         .dst_stride = d } } });
+    return weir_linear(step, gate, 1, &(weir_linear_output){ step->mixed, w->down, NULL });
 }
 
 const weir_block weir_block_swiglu = {
     .name = "swiglu",
+    .kind = WEIR_BLOCK_FFN,
     .slots = slots,
     .shapes = shapes,
     .weights_bytes = sizeof(weights),

@@ -15,7 +15,8 @@ namespace session_text {
 const weir_kv_pair  formats[] = { { WEIR_KV_F16, WEIR_KV_F16 },
                                   { WEIR_KV_INT8, WEIR_KV_F16 },
                                   { WEIR_KV_F32, WEIR_KV_F32 } };
-inline weir_kv_spec spec = { 3, 2, 8, 8, formats, 0, 4096, 0, nullptr, {}, 0, false, false, 0 };
+inline weir_kv_spec spec = { 3,       2,  8, 8,     formats, 0, 4096,   0,
+                             nullptr, {}, 0, false, false,   0, nullptr };
 inline size_t       page_of(size_t head, size_t block)
 {
     return weir_kv_page_bytes_at(&spec, (int64_t)head / spec.n_kv_heads, (int64_t)block);

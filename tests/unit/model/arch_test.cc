@@ -83,7 +83,7 @@ TEST(Arch, EveryShippedFileLoads)
 {
     weir_arch_set *set = nullptr;
     weir_error     error = {};
-    ASSERT_EQ(weir_arch_set_open(&set, nullptr, &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_arch_set_open(&set, nullptr, nullptr, &error), WEIR_OK) << error.text;
     weir_arch_set_close(set);
     const struct {
         const char *model, *arch;
@@ -108,7 +108,7 @@ TEST(Arch, FilesOfTheFolderAreTheEmbeddedOnes)
 {
     weir_arch_set *set = nullptr;
     weir_error     error = {};
-    ASSERT_EQ(weir_arch_set_open(&set, "configs/arch", &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_arch_set_open(&set, "configs/arch", nullptr, &error), WEIR_OK) << error.text;
     weir_arch_set_close(set);
     for (const weir_embedded_file *file = weir_arch_files; file->name != nullptr; file++) {
         const std::string path =

@@ -8,33 +8,6 @@
 
 namespace support {
 
-struct Array {
-    std::vector<int64_t> shape;
-    std::vector<float>   values;
-};
-using Arrays = std::map<std::string, Array>;
-
-/* A safetensors file of f32. */
-inline void write_safetensors(const std::string &path, const Arrays &arrays)
-{
-    std::string header = "{", data;
-    for (const auto &[name, array] : arrays) {
-        const size_t begin = data.size();
-        data.append(reinterpret_cast<const char *>(array.values.data()),
-                    array.values.size() * sizeof(float));
-        std::string shape;
-        for (const int64_t n : array.shape) shape += (shape.empty() ? "" : ",") + std::to_string(n);
-        header += (header.size() > 1 ? ",\"" : "\"") + name + R"(":{"dtype":"F32","shape":[)" +
-                  shape + "],\"data_offsets\":[" + std::to_string(begin) + "," +
-                  std::to_string(data.size()) + "]}";
-    }
-    header += "}";
-    header.resize((header.size() + 7) / 8 * 8, ' ');
-    const uint64_t length = header.size();
-    write_file(path,
-               std::string(reinterpret_cast<const char *>(&length), sizeof length) + header + data);
-}
-
 /* The tensors of the mixers, as the published adapters call them. */
 inline std::string coda_tensors()
 {

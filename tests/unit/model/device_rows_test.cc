@@ -58,7 +58,7 @@ TEST(DeviceRows, AModelIsPlannedWithoutMassWhereNoKernelShowsIt)
     options.isa = "v2"; /* weights in a layout that the rows read, whatever this machine prefers */
     ASSERT_EQ(weir_stream_open(&stream, &options, &error), WEIR_OK) << error.text;
     const std::unique_ptr<weir_stream, Close> close_stream(stream);
-    ASSERT_EQ(weir_arch_set_open(&archs, nullptr, &error), WEIR_OK) << error.text;
+    ASSERT_EQ(weir_arch_set_open(&archs, nullptr, nullptr, &error), WEIR_OK) << error.text;
     const std::unique_ptr<weir_arch_set, Close> close_archs(archs);
 
     for (const char *const path : { "tests/golden/models/tq", "tests/golden/models/qwen3" }) {

@@ -74,7 +74,7 @@ weir_status bind(const std::string &path, weir_error *error)
     const weir_arch       *arch = nullptr;
     weir_stream_options    options = {};
     options.n_threads = 1;
-    if (archs == nullptr) EXPECT_EQ(weir_arch_set_open(&archs, nullptr, error), WEIR_OK);
+    if (archs == nullptr) EXPECT_EQ(weir_arch_set_open(&archs, nullptr, nullptr, error), WEIR_OK);
     if (stream == nullptr) EXPECT_EQ(weir_stream_open(&stream, &options, error), WEIR_OK);
     weir_status status = weir_tensor_directory_open(&directory, path.c_str(), error);
     if (status == WEIR_OK) status = weir_arch_match(&arch, archs, directory, error);

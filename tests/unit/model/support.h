@@ -14,28 +14,13 @@
 
 #include "engine/engine.h"
 #include "engine/schedule/evaluate.h"
+#include "tests/unit/model/files.h"
 
 namespace support {
 
 using Settings = std::vector<std::string>; /* "kv.format=f32" */
 
 inline std::string golden(const std::string &name) { return "tests/golden/models/" + name; }
-
-inline std::string read_file(const std::string &path)
-{
-    std::ifstream     in(path, std::ios::binary);
-    std::stringstream all;
-    EXPECT_TRUE(in.good()) << path;
-    all << in.rdbuf();
-    return all.str();
-}
-
-inline void write_file(const std::string &path, const std::string &bytes)
-{
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out << bytes;
-    ASSERT_TRUE(out.good()) << path;
-}
 
 /* An engine without service unless asked; close before the next open. */
 class Engine {
@@ -49,14 +34,16 @@ class Engine {
                      bool with_service = false)
     {
         close();
-        const weir_engine_options options = { configure(model, settings), with_service, false,
-                                              nullptr, nullptr };
+        const weir_engine_options options = {
+            configure(model, settings), with_service, false, nullptr, nullptr, nullptr
+        };
         return weir_engine_open_with(&engine_, &options, &error_);
     }
     weir_status plan(const std::string &model, const Settings &settings = {})
     {
-        const weir_engine_options options = { configure(model, settings), false, false, nullptr,
-                                              nullptr };
+        const weir_engine_options options = {
+            configure(model, settings), false, false, nullptr, nullptr, nullptr
+        };
         return weir_engine_plan(&plan_, &options, &error_);
     }
     void close()

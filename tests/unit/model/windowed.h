@@ -5,13 +5,6 @@
 
 namespace support {
 
-inline std::string with(std::string text, const std::string &from, const std::string &to)
-{
-    const size_t at = text.find(from);
-    EXPECT_NE(at, std::string::npos) << from;
-    return at == std::string::npos ? text : text.replace(at, from.size(), to);
-}
-
 /* `pattern`: a word for each layer, "window" or "whole". The settings that open it are in
  * `settings`. */
 inline void write_windowed(const Folder &folder, const std::vector<std::string> &pattern,

@@ -25,7 +25,7 @@ weir_model_facts facts_of(const std::string &format)
     snprintf(config.model.path, sizeof config.model.path, "%s", demo.c_str());
     EXPECT_EQ(weir_config_assign(&config, ("kv.format=" + format).c_str(), &error), WEIR_OK)
         << error.text;
-    const weir_engine_options options = { &config, false, false, nullptr, nullptr };
+    const weir_engine_options options = { &config, false, false, nullptr, nullptr, nullptr };
     EXPECT_EQ(weir_engine_describe(&facts, &options, &error), WEIR_OK) << error.text;
     return facts;
 }

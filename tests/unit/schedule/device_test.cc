@@ -155,7 +155,7 @@ TEST_F(OnDevice, TooLittleMemoryIsRefusedWithTheArithmetic)
     ASSERT_EQ(weir_config_assign(&config, "kernels.device=checked", &error_), WEIR_OK);
     ASSERT_EQ(weir_config_assign(&config, "memory.device=1MiB", &error_), WEIR_OK);
     weir_engine              *engine = nullptr;
-    const weir_engine_options options = { &config, true, false, nullptr, nullptr };
+    const weir_engine_options options = { &config, true, false, nullptr, nullptr, nullptr };
     EXPECT_EQ(weir_engine_open_with(&engine, &options, &error_), WEIR_EFULL);
     EXPECT_NE(std::string(error_.text).find("memory.device"), std::string::npos) << error_.text;
 }

@@ -150,7 +150,7 @@ TEST_F(BelowADevice, SessionsHaveTheirOpenRows)
 /* States are kept in what the pages on the host leave. */
 TEST_F(BelowADevice, KeptStatesMakeRoomForTheHostsPages)
 {
-    const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
+    const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
     weir_plan                 all = {}, less = {};
     std::vector<std::string>  settings = { "model.path=tests/golden/models/tq",
                                            "kernels.device=checked",
@@ -174,7 +174,7 @@ TEST_F(BelowADevice, KeptStatesMakeRoomForTheHostsPages)
 TEST_F(BelowADevice, WhatDoesNotFitIsRefusedWithTheArithmetic)
 {
     weir_engine              *engine = nullptr;
-    const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
+    const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
     configure({ "model.path=tests/golden/models/tq", "kernels.device=checked", "memory.host=64MiB",
                 "kv.tiers.host=100MiB" });
     EXPECT_EQ(weir_engine_open_with(&engine, &options, &error_), WEIR_EFULL);

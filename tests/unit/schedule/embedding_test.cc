@@ -62,7 +62,7 @@ class Embedding : public support::Service {
     /* With the configuration of the engine that was open before. */
     std::vector<float> reference(const std::vector<int32_t> &ids)
     {
-        const weir_engine_options options = { &config_, false, false, nullptr, nullptr };
+        const weir_engine_options options = { &config_, false, false, nullptr, nullptr, nullptr };
         EXPECT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         const weir_shape *const shape = weir_model_shape(weir_engine_model(engine_));
         Sums s = { std::vector<double>((size_t)shape->d_model), shape->n_layers - 1, shape->d_model,

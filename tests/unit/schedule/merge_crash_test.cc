@@ -41,7 +41,7 @@ class MergeCrash : public ::testing::Test {
                           "sessions.autosave=false", "sessions.dir=" + (folder_ / "base") });
         for (const std::string &setting : settings)
             if (weir_config_assign(&config, setting.c_str(), &error_) != WEIR_OK) return nullptr;
-        const weir_engine_options options = { &config, true, false, nullptr, nullptr };
+        const weir_engine_options options = { &config, true, false, nullptr, nullptr, nullptr };
         return weir_engine_open_with(&engine, &options, &error_) == WEIR_OK ? engine : nullptr;
     }
     /* A database of two documents, if there is none. */

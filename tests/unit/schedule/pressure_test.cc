@@ -486,7 +486,7 @@ TEST_F(Pressure, AWholeWindowIsAskedAgain)
 {
     for (const char *const model : { "qwen3", "mistral" }) {
         start(model, { "sessions.autosave=false" });
-        const weir_engine_options options = { &config_, true, false, nullptr, nullptr };
+        const weir_engine_options options = { &config_, true, false, nullptr, nullptr, nullptr };
         weir_plan                 plan = *weir_engine_plan_of(engine_);
         size_t                    most = weir_plan_total(&plan), least = most - plan.kv;
         stop();

@@ -21,6 +21,7 @@ class Reuse : public Service {
     void    random_schedule(const char *model, unsigned seed, const std::string &format,
                             bool tiered = false, int n_sinks = 0);
     int64_t blocks_out_ = 0, blocks_read_ = 0; /* of schedules with a disk */
+    int64_t preemptions_ = 0; /* of all schedules */
 };
 
 // Conversations that share beginnings and grow by their own answers, some cancelled, in a pool that
@@ -104,6 +105,7 @@ inline void Reuse::random_schedule(const char *model, unsigned seed, const std::
     weir_service_stats stats;
     weir_service_stats_of(service_, &stats);
     EXPECT_EQ(stats.kv_read_errors + stats.kv_write_errors, 0);
+    preemptions_ += stats.preemptions;
     if (tiered) {
         blocks_out_ += stats.kv_bytes_out / (int64_t)block;
         blocks_read_ += stats.kv_bytes_read / (int64_t)block;

@@ -569,9 +569,10 @@ TEST_F(Service, ABudgetBelowOnePageIsRefusedAtOnce)
     const int64_t page = 64 * weir_service_info_of(service_)->kv_bytes_per_token;
     for (const char *const key : { "server.kv_per_request", "server.kv_per_key" }) {
         weir_plan                 plan;
-        const weir_engine_options options = { &config_, true, true, nullptr, nullptr };
-        ASSERT_EQ(weir_config_set(&config_, key, (std::to_string(page - 1) + "B").c_str(), &error_),
-                  WEIR_OK);
+        const weir_engine_options options = { &config_, true, true, nullptr, nullptr, nullptr };
+        ASSERT_EQ(
+            weir_config_set(&config_, key, (std::to_string(page - 1) + "B").c_str(), &error_),
+            WEIR_OK);
         EXPECT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_ECONFIG);
         EXPECT_NE(std::string(error_.text)
                       .find(std::string(key) + " = " + std::to_string(page - 1) + "B"),

@@ -78,7 +78,7 @@ class SmallMemory : public Service {
             EXPECT_EQ(weir_device_held(device), state.total[WEIR_TIER_DEVICE]);
     }
     std::string               folder_;
-    const weir_engine_options options_ = { &config_, true, false, nullptr, nullptr };
+    const weir_engine_options options_ = { &config_, true, false, nullptr, nullptr, nullptr };
     int64_t                   block_ = 0;
 };
 

@@ -5,8 +5,8 @@
 #include <fstream>
 
 #include "engine/eval/constructed.h"
-#include "engine/kv/coda_compose.h"
 #include "engine/kv/session_file.h"
+#include "engine/model/blocks/coda_merge.h"
 #include "engine/schedule/session_store.h"
 #include "tests/unit/model/coda_text.h"
 #include "tests/unit/schedule/call.h"
@@ -39,9 +39,8 @@ class State : public ::testing::Test {
                           "sessions.dir=" + (folder_ / "sessions"), "sessions.autosave=false" });
         settings.insert(settings.end(), more.begin(), more.end());
         for (const std::string &setting : settings)
-            ASSERT_EQ(weir_config_assign(&config, setting.c_str(), &error_), WEIR_OK)
-                << error_.text;
-        const weir_engine_options options = { &config, true, false, nullptr, nullptr };
+            ASSERT_EQ(weir_config_assign(&config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+        const weir_engine_options options = { &config, true, false, nullptr, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         sessions_ = weir_engine_sessions(engine_);
     }
@@ -183,7 +182,7 @@ TEST_F(State, AMergedStateIsWhatComposingTheLayersGives)
     int64_t                 n_exact = 0;
     EXPECT_NE(both, b);
     for (int64_t i = 0; i < weir_model_shape(model)->n_layers; i++) {
-        ASSERT_TRUE(weir_model_coda_layer(model, i, &layer));
+        ASSERT_TRUE(weir_coda_layer_at(model, i, &layer));
         const size_t at = static_cast<size_t>(weir_model_layer_memory(model, i).state_offset);
         const size_t n = weir_coda_view(&layer, nullptr).bytes / sizeof(float);
         Memory       out(n), scratch(weir_coda_merge_scratch(&layer) / sizeof(float) + 1);

@@ -44,7 +44,11 @@ class Service : public ::testing::Test {
                 << error_.text;
         for (const char *const setting : more)
             ASSERT_EQ(weir_config_assign(config, setting, &error_), WEIR_OK) << error_.text;
-        const weir_engine_options options = { config, true, with_server_, nullptr, nullptr };
+        for (const std::string &setting : settings_)
+            ASSERT_EQ(weir_config_assign(config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+        const weir_engine_options options = {
+            config, true, with_server_, nullptr, nullptr, blocks_
+        };
         ASSERT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         opened();
     }
@@ -102,6 +106,8 @@ class Service : public ::testing::Test {
     weir_usage                usage_ = {};
     size_t                    scratch_ = 0;
     bool                      with_server_ = false; /* budgets are a server's */
+    std::vector<std::string>  settings_; /* of every engine that is opened */
+    const weir_block *const  *blocks_ = nullptr;
 };
 
 /* A service with a folder of sessions, which is empty at first. */

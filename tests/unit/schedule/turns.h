@@ -86,7 +86,7 @@ class Uninterrupted {
             EXPECT_EQ(weir_config_assign(&config, one, &error_), WEIR_OK) << error_.text;
         for (const std::string &one : settings)
             EXPECT_EQ(weir_config_assign(&config, one.c_str(), &error_), WEIR_OK) << error_.text;
-        const weir_engine_options options = { &config, false, false, nullptr, nullptr };
+        const weir_engine_options options = { &config, false, false, nullptr, nullptr, nullptr };
         EXPECT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         EXPECT_EQ(
             weir_sequence_open(&sequence_, weir_engine_store(engine_), weir_engine_ledger(engine_),

@@ -23,7 +23,7 @@ class EngineServer : public testing::Test {
         snprintf(config.model.path, sizeof config.model.path, "%s", model_.c_str());
         for (const char *const setting : settings)
             ASSERT_EQ(weir_config_assign(&config, setting, &error), WEIR_OK) << error.text;
-        const weir_engine_options options = { &config, true, true, nullptr, nullptr };
+        const weir_engine_options options = { &config, true, true, nullptr, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open_with(&engine_, &options, &error), WEIR_OK) << error.text;
         weir_server_options server = {};
         server.log_fd = log_fd_;

@@ -1,4 +1,4 @@
-// tests/unit/kv/coda_state_test.cc - states of CoDA-GQA-L in 8 and 4 bits, and bytes that are no
+// tests/unit/model/coda_pack_test.cc - states of CoDA-GQA-L in 8 and 4 bits, and bytes that are no
 // states.
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/kv/coda_state.h"
+#include "engine/model/blocks/coda_pack.h"
 #include "kernels/abi/coda_check.h"
-#include "tests/unit/kv/coda_support.h"
+#include "tests/unit/model/coda_states.h"
 
 namespace {
 

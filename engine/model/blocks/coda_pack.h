@@ -1,4 +1,4 @@
-/* engine/kv/coda_state.h - states of kernels/abi/coda.h in 8 or 4 bits, to be stored.
+/* engine/model/blocks/coda_pack.h - states of kernels/abi/coda.h in 8 or 4 bits, to be stored.
  *
  * The small form is lossy for keys and values alone: everything else of a state is kept to the bit.
  * Each channel of a KV head has a step of its own in each segment (ring, exact bank, prototypes):

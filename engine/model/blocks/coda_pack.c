@@ -1,4 +1,4 @@
-#include "engine/kv/coda_state.h"
+#include "engine/model/blocks/coda_pack.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "engine/kv/coda_compose.h"
+#include "engine/model/blocks/coda_merge.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// tests/unit/kv/coda_support.h - states of CoDA-GQA-L with something in them.
+// tests/unit/model/coda_states.h - states of CoDA-GQA-L with something in them.
 #pragma once
 #include <gtest/gtest.h>
 

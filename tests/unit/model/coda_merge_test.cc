@@ -1,12 +1,12 @@
-// tests/unit/kv/coda_compose_test.cc - two states of CoDA-GQA-L as one, and one in parts.
-#include "engine/kv/coda_compose.h"
+// tests/unit/model/coda_merge_test.cc - two states of CoDA-GQA-L as one, and one in parts.
+#include "engine/model/blocks/coda_merge.h"
 
 #include <cmath>
 #include <cstring>
 #include <string>
 
 #include "kernels/abi/coda_check.h"
-#include "tests/unit/kv/coda_support.h"
+#include "tests/unit/model/coda_states.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
-/* engine/kv/coda_compose.h - states of kernels/abi/coda.h put together: what two texts left, as
- * one; and the KV heads of one, on several machines. */
+/* engine/model/blocks/coda_merge.h - states of kernels/abi/coda.h put together: what two texts
+ * left, as one; and the KV heads of one, on several machines. */
 #pragma once
 #include <stddef.h>
 

@@ -1,0 +1,55 @@
+/* engine/model/arch_check.h - what the checks of arch files share. */
+#pragma once
+#include "engine/model/arch_internal.h"
+
+/* Names of a list are tried in turn for every tensor, so there are few; a pattern may spell all
+ * layers. */
+enum { MAX_NAMES = 64, MAX_PATTERN = 1024, TEXT_LENGTH = 256 };
+
+typedef struct checker {
+    const weir_arch *arch;
+    weir_error      *error;
+} checker;
+
+/* What a value must be. */
+typedef enum form {
+    FORM_TEXT,
+    FORM_FLAG,
+    FORM_NAMES, /* TEXT or [TEXT ..] */
+    FORM_LIST, /* [TEXT ..] */
+    FORM_WORDS, /* { key = TEXT .. } */
+    FORM_DEFAULT, /* NUMBER or TEXT */
+    FORM_SCALARS, /* TEXT, NUMBER, boolean or a list of them */
+} form;
+
+enum {
+    ONCE = 0,
+    DIFFERS = 1, /* by container: also { gguf = .., hf = .. } */
+    NEEDED = 2,
+};
+
+/* A key of a table; lists of them end with a name of NULL. */
+typedef struct member {
+    const char *name;
+    form        form;
+    unsigned    how;
+} member;
+
+typedef const char *(*name_list)(const void *names, size_t index); /* NULL past the last */
+
+/* "FILE:LINE: [where]": all messages begin so. */
+const char *arch_place(char out[2 * TEXT_LENGTH], const weir_toml_node *node, const char *where);
+const char *arch_shown(char out[80], const char *text);
+const char *arch_nearest(const char *name, name_list at, const void *names);
+/* `what` says what kind of name it is. */
+weir_status arch_unknown(const checker *c, const weir_toml_node *node, const char *where,
+                         const char *what, const char *name, name_list list, const void *names);
+weir_status arch_check_value(const checker *c, const weir_toml_node *value, const char *where,
+                             const member *m);
+const weir_toml_node *arch_get(const checker *c, const char *table, const char *key);
+/* Lists for arch_unknown: the keys of a table, the names of members. */
+const char *arch_key_at(const void *table, size_t index);
+const char *arch_member_at(const void *names, size_t index);
+
+/* arch_check_blocks.c: [block.NAME] and [ffn]. */
+weir_status arch_check_blocks(const checker *c);

@@ -1,0 +1,152 @@
+/* engine/model/layers.c - the layers of a model: blocks with their options, and the place of each
+ * layer in the memory of a sequence. */
+#include <stdlib.h>
+
+#include "engine/model/model_internal.h"
+
+/* An arch file that forgets a shape would leave it zero. */
+weir_status weir_require_shapes(const weir_model *model, const char *const *names, const char *who,
+                                weir_error *error)
+{
+    const weir_toml_node *const table = weir_toml_get(model->arch->root, "shape");
+    for (; *names != NULL; names++) {
+        if (weir_toml_get(table, *names) == NULL)
+            return weir_error_set(error, WEIR_ECONFIG, "%s: [shape] has no %s, which %s needs",
+                                  model->arch->file, *names, who);
+    }
+    return WEIR_OK;
+}
+
+/* What a block makes of its options, and how its prompts are cut: all layers that care must agree
+ * on a grid. */
+static weir_status check_mixer(weir_model *model, const weir_block_use *mixer, const char *name,
+                               weir_error *error)
+{
+    const weir_block *const block = mixer->block;
+    const char *const       why =
+        block->reject != NULL ? block->reject(&model->shape, mixer->options) : NULL;
+    if (why != NULL)
+        return weir_error_set(error, WEIR_ECONFIG, "%s: [block.%s] %s: %s", model->arch->file, name,
+                              block->name, why);
+    const int32_t rows = block->block_rows != NULL ? (int32_t)block->block_rows(mixer->options) : 1;
+    const int32_t more = rows > model->block_rows ? rows : model->block_rows,
+                  less = rows + model->block_rows - more;
+    if (more % less != 0)
+        return weir_error_set(error, WEIR_ECONFIG,
+                              "%s: [block.%s] block_rows = %d: another block has %d; one must be a "
+                              "multiple of the other",
+                              model->arch->file, name, (int)rows, (int)model->block_rows);
+    model->block_rows = more;
+    return WEIR_OK;
+}
+
+/* So many elements of a sequence's recurrent memory, behind those that are placed. */
+static int64_t place_state(weir_model *model, int64_t n)
+{
+    const int64_t at = model->recurrent_elements;
+    model->recurrent_elements = (at + n + 15) / 16 * 16;
+    return at;
+}
+
+static void place_memory(weir_model *model, layer *l)
+{
+    const weir_block *const     block = l->mixer.block;
+    const weir_state_ops *const state = block->state;
+    l->kv_index = -1;
+    if (block->kv != NULL) {
+        l->kv = block->kv(&model->shape, l->mixer.options);
+        l->kv_index = model->kv_layers++;
+        l->first_head = model->kv_heads;
+        model->kv_heads += l->kv.geometry.n_heads;
+    }
+    if (state != NULL && state->history_elements != NULL)
+        l->history_elements = state->history_elements(&model->shape, l->mixer.options);
+    if (state != NULL && state->elements != NULL)
+        l->state_elements = state->elements(&model->shape, l->mixer.options);
+    l->history_offset = place_state(model, l->history_elements);
+    l->state_offset = place_state(model, l->state_elements);
+}
+
+static weir_status use_block(weir_model *model, const weir_block_use *use, void **weights,
+                             weir_error *error)
+{
+    WEIR_TRY(weir_require_shapes(model, use->block->shapes, use->block->name, error));
+    if (use->block->more_shapes != NULL)
+        WEIR_TRY(weir_require_shapes(model, use->block->more_shapes(use->options),
+                                     "an option of the block", error));
+    if (use->block->complete != NULL) use->block->complete(use->options, model->state_format);
+    *weights = calloc(1, use->block->weights_bytes + 1);
+    return *weights != NULL ? WEIR_OK
+                            : weir_error_set(error, WEIR_ENOMEM, "no memory for the tensors of %s",
+                                             use->block->name);
+}
+
+static void count_slots(weir_model *model, const weir_block *block)
+{
+    for (const weir_slot *slot = block->slots; slot->name != NULL; slot++) {
+        model->max_matrices += slot->kind == WEIR_SLOT_MATRIX;
+        model->max_vectors += slot->kind == WEIR_SLOT_VECTOR;
+    }
+}
+
+static weir_status plan_layer(weir_model *model, layer *l, const char *name, weir_error *error)
+{
+    const weir_container container = weir_tensor_directory_container(model->directory);
+    WEIR_TRY(weir_arch_block(model->arch, name, container, &l->mixer, &l->ffn, error));
+    WEIR_TRY(use_block(model, &l->mixer, &l->mixer_weights, error));
+    WEIR_TRY(use_block(model, &l->ffn, &l->ffn_weights, error));
+    WEIR_TRY(check_mixer(model, &l->mixer, name, error));
+    place_memory(model, l);
+    count_slots(model, l->mixer.block);
+    count_slots(model, l->ffn.block);
+    model->max_vectors += 2; /* its norms */
+    return WEIR_OK;
+}
+
+/* Tables of pages have as many rows for each layer. */
+static weir_status list_geometry(weir_model *model, weir_error *error)
+{
+    model->geometry = calloc((size_t)model->kv_layers + 1, sizeof *model->geometry);
+    if (model->geometry == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers",
+                              (long long)model->kv_layers);
+    for (int64_t i = 0; i < model->shape.n_layers; i++) {
+        const layer *const l = &model->layers[i];
+        if (l->kv_index < 0) continue;
+        model->geometry[l->kv_index] = l->kv.geometry;
+        if (l->kv.geometry.n_heads != model->geometry[0].n_heads)
+            return weir_error_set(error, WEIR_EUNSUPPORTED,
+                                  "%s: layer %lld keeps %lld KV heads and another layer %lld; all "
+                                  "layers of a model must keep as many",
+                                  model->arch->file, (long long)i,
+                                  (long long)l->kv.geometry.n_heads,
+                                  (long long)model->geometry[0].n_heads);
+    }
+    return WEIR_OK;
+}
+
+/* Layer list with blocks, options and the place of each layer in the sequence's memory. */
+weir_status weir_plan_layers(weir_model *model, weir_error *error)
+{
+    const int64_t n = model->shape.n_layers;
+    const char  **names = calloc((size_t)n, sizeof *names);
+    if (names == NULL)
+        return weir_error_set(error, WEIR_ENOMEM, "no memory for %lld layers", (long long)n);
+    weir_status status = weir_arch_layers(model->arch, model->directory, n, names, error);
+    for (int64_t i = 0; status == WEIR_OK && i < n; i++)
+        status = plan_layer(model, &model->layers[i], names[i], error);
+    free(names);
+    return status == WEIR_OK ? list_geometry(model, error) : status;
+}
+
+/* The output matrix; its norm and RoPE's factors. */
+weir_status weir_open_slots(weir_model *model, weir_error *error)
+{
+    model->max_matrices += 1;
+    model->max_vectors += 2;
+    model->matrices = calloc(model->max_matrices, sizeof *model->matrices);
+    model->vectors = calloc(model->max_vectors, sizeof *model->vectors);
+    if (model->matrices != NULL && model->vectors != NULL) return WEIR_OK;
+    return weir_error_set(error, WEIR_ENOMEM, "no memory to bind %zu tensors",
+                          model->max_matrices + model->max_vectors);
+}

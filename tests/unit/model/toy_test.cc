@@ -1,0 +1,185 @@
+/* A block is its own file and one line in a list: a mixer and an FFN that the engine has never seen
+ * go through prefix reuse, sessions, tiers and preemption with the same answers. */
+#include <cmath>
+
+#include "engine/kv/store.h"
+#include "engine/model/model.h"
+#include "tests/unit/model/files.h"
+#include "tests/unit/model/toy_blocks.h"
+#include "tests/unit/schedule/reuse.h"
+
+namespace {
+
+const weir_block *const blocks[] = { &toy_mixer, &toy_ffn, nullptr };
+
+enum { D = 64, HEADS = 4, KV_HEADS = 2, INNER = 96 }; /* of the golden Qwen3 */
+
+support::Array noise(std::vector<int64_t> shape, float scale, int seed)
+{
+    size_t n = 1;
+    for (const int64_t d : shape) n *= static_cast<size_t>(d);
+    support::Array out = { std::move(shape), {} };
+    for (size_t i = 0; i < n; i++)
+        out.values.push_back(scale *
+                             std::sin(static_cast<float>(seed) + 0.7f * static_cast<float>(i) +
+                                      0.01f * static_cast<float>(i * i % 97)));
+    return out;
+}
+
+support::Arrays toy_tensors(bool has_norms = true)
+{
+    support::Arrays out = {
+        { "toy.0.q", noise({ HEADS * TOY_KEY_DIM, D }, 0.2f, 1) },
+        { "toy.0.k", noise({ KV_HEADS * TOY_KEY_DIM, D }, 0.2f, 2) },
+        { "toy.0.v", noise({ KV_HEADS * TOY_VALUE_DIM, D }, 0.2f, 3) },
+        { "toy.0.out", noise({ D, HEADS * TOY_VALUE_DIM }, 0.2f, 4) },
+        { "toy.0.norms", noise({ 2, 2, 3, 2, 2 }, 1.0f, 5) },
+        { "toy.0.up", noise({ 2, 2, 2, INNER / 8, D }, 0.2f, 6) },
+        { "toy.0.down", noise({ D, INNER }, 0.2f, 7) },
+    };
+    if (!has_norms) out["toy.0.norms"] = noise({ 2, 3, 2, 2, 2 }, 1.0f, 5);
+    return out;
+}
+
+/* Qwen3 whose first layer is made of the toys: KV rows of 24 and 16 elements beside those of 32. */
+std::string toy_arch(const std::string &mixer_options = "decay = 0.25\n")
+{
+    std::string arch = support::read_file("configs/arch/qwen3.toml");
+    const auto  change = [&arch](const std::string &from, const std::string &to) {
+        arch = support::with(arch, from, to);
+    };
+    change("name     = \"qwen3\"", "name     = \"toy\"");
+    change("match    = { gguf = [\"qwen3\"], hf = [\"qwen3\"] }", "match = []");
+    change("pattern = [\"attn\"]", "pattern = [\"toy\", \"attn\"]");
+    change("[block.attn]", "[block.toy]\nmixer = \"toy_mixer\"\nffn = \"toy\"\n" + mixer_options +
+                               "[block.attn]\nffn = \"dense\"");
+    change("[ffn]\n", "[ffn.toy]\nkind = \"toy_ffn\"\n[ffn.dense]\n");
+    for (const char *const name : { "q", "k", "v", "out", "norms", "up", "down" })
+        arch += std::string("\"toy.") + name + "\" = { hf = \"toy.{i}." + name + "\" }\n";
+    return arch;
+}
+
+class Toy : public support::Reuse {
+  protected:
+    Toy()
+    {
+        std::filesystem::remove_all(folder_);
+        write(toy_arch());
+        support::write_safetensors(folder_ + "/toy.safetensors", toy_tensors());
+        blocks_ = blocks;
+        settings_ = { "model.arch=toy", "model.arch_dir=" + folder_ + "/archs",
+                      "model.adapter=" + folder_ + "/toy.safetensors" };
+    }
+    void write(const std::string &arch)
+    {
+        std::filesystem::create_directories(folder_ + "/archs");
+        support::write_file(folder_ + "/archs/toy.toml", arch);
+    }
+    /* What opening such an engine says. */
+    std::string why()
+    {
+        weir_config_default(&config_);
+        snprintf(config_.model.path, sizeof config_.model.path, "tests/golden/models/qwen3");
+        for (const std::string &setting : settings_)
+            EXPECT_EQ(weir_config_set(&config_, setting.c_str(), &error_), WEIR_OK) << error_.text;
+        const weir_engine_options options = { &config_, false, false, nullptr, nullptr, blocks_ };
+        EXPECT_NE(weir_engine_open(&engine_, &options, &error_), WEIR_OK);
+        return error_.text;
+    }
+    std::string folder_ = ::testing::TempDir() + "/toy";
+};
+
+#define EXPECT_SAYS(text, part)                                                                    \
+    EXPECT_NE(std::string(text).find(part), std::string::npos) << "said: " << (text)
+
+TEST_F(Toy, LayersKeepRowsOfTheirOwnWidths)
+{
+    open("qwen3", 2, nullptr, 512, 0, { "kv.format=f32" });
+    const weir_kv_spec *const spec = weir_kv_store_spec(weir_engine_store(engine_));
+    ASSERT_EQ(spec->n_layers, 2);
+    EXPECT_EQ(weir_kv_page_bytes(spec, 0), 64u * (TOY_KEY_DIM + TOY_VALUE_DIM) * sizeof(float));
+    EXPECT_EQ(weir_kv_page_bytes(spec, 1), 64u * (32 + 32) * sizeof(float));
+    EXPECT_EQ(weir_model_recurrent_bytes(weir_engine_model(engine_)), D * sizeof(float));
+}
+
+TEST_F(Toy, APrefixIsReusedWithTheSameBits)
+{
+    for (const char *const format : { "kv.format=f32", "kv.format=f16", "kv.format=bf16" }) {
+        open("qwen3", 2, nullptr, 512, 0, { format });
+        auto       text = prompt(1, 200);
+        const auto first = run(text);
+        text.insert(text.end(), first.begin(), first.end());
+        text.resize(260, 5);
+        const auto warm = run(text);
+        EXPECT_GT(usage_.n_cached, 128) << format << ": " << usage_.reuse;
+        EXPECT_EQ(run(text, nullptr, false), warm) << format;
+        EXPECT_EQ(usage_.n_cached, 0);
+        stop();
+    }
+}
+
+TEST_F(Toy, ASessionGoesOnAfterARestart)
+{
+    const std::string dir = "sessions.dir=" + folder_ + "/sessions";
+    std::filesystem::create_directories(folder_ + "/sessions");
+    open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
+    auto       turn = prompt(1, 200);
+    const auto answer = run(turn);
+    turn.insert(turn.end(), answer.begin(), answer.end());
+    const weir_session_wish wish = { "talk", nullptr, turn.data(), (int32_t)turn.size() };
+    weir_session_result     result = {};
+    ASSERT_EQ(weir_sessions_save(weir_engine_sessions(engine_), &wish, &result, &error_), WEIR_OK)
+        << error_.text;
+    EXPECT_EQ(result.n_tokens, 211);
+    turn.resize(240, 5);
+    const auto uninterrupted = run(turn, nullptr, false);
+    stop();
+    open("qwen3", 2, nullptr, 512, 0, { dir.c_str() });
+    ASSERT_EQ(weir_sessions_restore(weir_engine_sessions(engine_), "talk", &result, &error_),
+              WEIR_OK)
+        << error_.text;
+    EXPECT_EQ(run(turn), uninterrupted);
+    EXPECT_EQ(usage_.n_cached, 211) << usage_.reuse;
+    stop();
+}
+
+/* Random conversations in a pool that holds few of them: some are preempted. */
+TEST_F(Toy, PreemptedConversationsAnswerAsAlone)
+{
+    for (unsigned seed = 1; seed < 4; seed++) {
+        random_schedule("qwen3", seed, "kv.format=f16");
+        stop();
+    }
+    EXPECT_GT(preemptions_, 0);
+}
+
+TEST_F(Toy, ConversationsOnDiskAnswerAsAlone)
+{
+    settings_.push_back("memory.snapshots=200KiB"); /* also while the schedule measures memory */
+    random_schedule("qwen3", 1, "kv.format=f16", true);
+    EXPECT_GT(blocks_out_, 0);
+    EXPECT_GT(blocks_read_, 0);
+}
+
+TEST_F(Toy, WhatABlockDeclaresIsChecked)
+{
+    write(toy_arch("decai = 0.25\n"));
+    EXPECT_SAYS(why(), "[block.toy] unknown key 'decai'; the nearest is 'decay'");
+    write(toy_arch("decay = 2\n"));
+    EXPECT_SAYS(why(), "[block.toy] decay: must be a number from 0 to 1");
+    write(support::with(toy_arch(), "ffn = \"toy\"", "ffn = \"toi\""));
+    EXPECT_SAYS(why(), "[block.toy] unknown ffn 'toi'; the nearest is 'toy'");
+    write(support::with(toy_arch(), "ffn = \"toy\"", ""));
+    EXPECT_SAYS(why(), "[block.toy] has no ffn");
+    write(toy_arch());
+    support::write_safetensors(folder_ + "/toy.safetensors", toy_tensors(false));
+    EXPECT_SAYS(why(), "tensor toy.0.norms is [2, 3, 2, 2, 2], want [2, 2, 3, 2, 2]");
+    blocks_ = nullptr;
+    EXPECT_SAYS(why(), "[ffn.toy] kind 'toy_ffn' is not known; the nearest is 'swiglu'");
+    blocks_ = blocks;
+    support::write_safetensors(folder_ + "/toy.safetensors", toy_tensors());
+    settings_.insert(settings_.end(), { "kv.policy.name=sinks", "kv.policy.budget=64" });
+    EXPECT_SAYS(why(), "layers of this model keep KV rows of different widths");
+}
+
+} // namespace
