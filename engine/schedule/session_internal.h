@@ -111,6 +111,12 @@ WEIR_MUST_CHECK weir_status session_restore_named(weir_sessions *sessions, const
                                                   weir_session_result *result,
                                                   weir_error          *error); /* lock held */
 
+/* Engine thread. Pages that no running sequence has a claim to are free; blocks are near the
+ * kernels. */
+bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *pages);
+WEIR_MUST_CHECK weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks,
+                                                   weir_error *error);
+
 /* The file's section, and the salt that counts. */
 WEIR_MUST_CHECK weir_status session_read_salt(weir_sessions *sessions, weir_session_reader *reader,
                                               weir_error *error); /* lock held */

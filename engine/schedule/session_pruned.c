@@ -207,22 +207,21 @@ static weir_kv_pages pages_of(const weir_kv_spec *spec, const int32_t *head_rows
 /* Pages that nobody has a claim to; all or none. */
 static void make_place(weir_service *service, void *user)
 {
-    arrival *const            a = user;
-    weir_sessions *const      s = a->sessions;
-    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const weir_kv_pages       pages = pages_of(spec, a->head_rows);
-    const int64_t             heads = weir_kv_pages_for(spec, 1);
+    arrival *const             a = user;
+    weir_sessions *const       s = a->sessions;
+    const weir_kv_spec *const  spec = weir_kv_store_spec(service->store);
+    const weir_kv_pages        pages = pages_of(spec, a->head_rows);
+    const int64_t              heads = weir_kv_pages_for(spec, 1);
+    const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION_FULL,
+                                           .store = service->store };
     a->status = WEIR_EFULL;
-    if (!weir_saver_release(s->saver, service, pages) ||
-        !weir_prefix_reclaim(service->prefix, pages))
-        return;
-    a->status = weir_runner_reclaim(service->runner, service->store,
-                                    (pages.others + heads - 1) / heads, &a->error);
+    if (!session_reclaim_pages(s, &pages)) return;
+    a->status = session_reclaim_memory(service, (pages.others + heads - 1) / heads, &a->error);
     if (a->status != WEIR_OK) return;
     do
         a->status = weir_kv_reserve_pruned(&s->own.sequence.table, service->store,
                                            a->head_rows); /* pages of one size may be missing */
-    while (a->status == WEIR_EFULL && weir_pruned_drop_oldest(service->prefix));
+    while (a->status == WEIR_EFULL && weir_reclaim(&service->holders, &request, NULL) == WEIR_OK);
 }
 
 static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir_error *error)

@@ -1,4 +1,6 @@
 /* engine/schedule/stats.c - what other threads may see of slots, pages and kept texts. */
+#include <string.h>
+
 #include "engine/schedule/job.h"
 
 /* Pages of all layers and heads are taken and given back together. */
@@ -57,6 +59,7 @@ void weir_service_publish(weir_service *service)
     service->stats.kv_bytes_read = pages.bytes_read;
     service->stats.kv_write_errors = pages.write_errors;
     service->stats.kv_read_errors = pages.read_errors;
+    memcpy(service->stats.reclaimed, service->reclaimed, sizeof service->reclaimed);
     if (service->prefix != NULL) {
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
