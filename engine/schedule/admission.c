@@ -25,7 +25,7 @@ static int64_t rows_to_come(const choice *c)
 
 /* Free pages less those that the tokens of running sequences will still take: who was let in must
  * not find them gone. */
-weir_kv_pages weir_service_unclaimed_pages(const weir_service *service)
+static weir_kv_pages unclaimed_pages(const weir_service *service)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     weir_kv_pages             n = weir_service_free_pages(service);
@@ -40,15 +40,26 @@ weir_kv_pages weir_service_unclaimed_pages(const weir_service *service)
     return n;
 }
 
+bool weir_service_claim(weir_service *service, weir_kv_pages wanted)
+{
+    const weir_service_hooks *const hooks = service->hooks;
+    const weir_kv_pages             unclaimed = unclaimed_pages(service);
+    if (weir_kv_pages_fit(wanted, unclaimed)) return true;
+    if (hooks == NULL) return false;
+    const weir_kv_pages held = hooks->held(hooks->user);
+    return weir_kv_pages_fit(wanted, (weir_kv_pages){ unclaimed.sinks + held.sinks,
+                                                      unclaimed.others + held.others }) &&
+           hooks->release(hooks->user) && weir_kv_pages_fit(wanted, unclaimed_pages(service));
+}
+
 /* Room for a sequence of `rows` rows and `more` to go on with; a window never needs more than its
  * own rows. */
 static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
-    return weir_saver_release(
-        service->saver, service,
-        weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
+    return weir_service_claim(
+        service, weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
 }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }

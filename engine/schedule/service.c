@@ -44,7 +44,7 @@ static void *engine_thread(void *user)
         weir_service_publish(service); /* cancelled ones are gone, whether a step follows or not */
         if (stop) return NULL;
         weir_service_step(service);
-        weir_saver_poll(service->saver);
+        if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
     }
 }
 
@@ -110,7 +110,11 @@ static weir_sequence *sequence_at(void *user, int32_t i)
                : NULL;
 }
 
-static bool release_saved(void *user) { return weir_saver_give_way(((weir_service *)user)->saver); }
+static bool release_saved(void *user)
+{
+    const weir_service_hooks *const hooks = ((weir_service *)user)->hooks;
+    return hooks != NULL && hooks->release(hooks->user);
+}
 
 weir_status weir_service_open(weir_service **out, const weir_service_parts *parts,
                               weir_error *error)

@@ -48,7 +48,7 @@ bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *p
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION,
                                            .store = service->store,
                                            .pages = *pages };
-    return weir_saver_release(sessions->saver, service, *pages) &&
+    return weir_service_claim(service, *pages) &&
            weir_reclaim(&service->holders, &request, NULL) == WEIR_OK;
 }
 

@@ -69,7 +69,7 @@ void weir_service_publish(weir_service *service)
         service->stats.kept_bytes = bytes_of(service, weir_prefix_reclaimable(service->prefix));
         service->stats.dropped_tokens = kept.dropped_tokens;
         service->stats.unsaved_tokens = kept.unsaved_tokens;
-        weir_saver_count(service->saver, &service->stats);
+        if (service->hooks != NULL) service->hooks->count(service->hooks->user, &service->stats);
     }
     pthread_mutex_unlock(&service->lock);
 }
