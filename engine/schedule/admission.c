@@ -9,10 +9,9 @@
 /* ---- room ------------------------------------------------------------------------------------ */
 weir_kv_pages weir_service_free_pages(const weir_service *service)
 {
-    weir_kv_pages free = weir_kv_store_free(service->store);
+    const weir_kv_pages free = weir_kv_store_free(service->store);
     if (service->prefix == NULL) return free;
-    const weir_kv_pages kept = weir_prefix_reclaimable(service->prefix);
-    return (weir_kv_pages){ .sinks = free.sinks + kept.sinks, .others = free.others + kept.others };
+    return weir_kv_pages_plus(free, weir_prefix_reclaimable(service->prefix));
 }
 
 /* Rows that a choice holds when its tokens are computed. */
@@ -32,10 +31,8 @@ static weir_kv_pages unclaimed_pages(const weir_service *service)
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
-        const int64_t       all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        const weir_kv_pages wanted = weir_kv_pages_of(spec, c->sequence->table.n_pages, all);
-        n.sinks -= wanted.sinks;
-        n.others -= wanted.others;
+        const int64_t all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        n = weir_kv_pages_minus(n, weir_kv_pages_of(spec, c->sequence->table.n_pages, all));
     }
     return n;
 }
@@ -47,8 +44,7 @@ bool weir_service_claim(weir_service *service, weir_kv_pages wanted)
     if (weir_kv_pages_fit(wanted, unclaimed)) return true;
     if (hooks == NULL) return false;
     const weir_kv_pages held = hooks->held(hooks->user);
-    return weir_kv_pages_fit(wanted, (weir_kv_pages){ unclaimed.sinks + held.sinks,
-                                                      unclaimed.others + held.others }) &&
+    return weir_kv_pages_fit(wanted, weir_kv_pages_plus(unclaimed, held)) &&
            hooks->release(hooks->user) && weir_kv_pages_fit(wanted, unclaimed_pages(service));
 }
 

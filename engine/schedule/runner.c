@@ -219,13 +219,12 @@ const char *weir_runner_problem(const weir_runner *runner) { return runner->prob
  * what comes back to be written to. */
 static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
 {
-    int64_t pages = 0, heads = 1;
+    weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < n_works; i++) {
         const weir_sequence *const s = works[i].sequence;
-        pages += weir_kv_reserve_pages(&s->table, s->store, works[i].n_rows).others;
-        if (s->table.n_heads > 0) heads = s->table.n_heads;
+        n = weir_kv_pages_plus(n, weir_kv_reserve_pages(&s->table, s->store, works[i].n_rows));
     }
-    return (pages + heads - 1) / heads;
+    return weir_kv_pages_blocks(weir_kv_store_spec(works[0].sequence->store), n);
 }
 
 static weir_status reclaim_memory(const weir_runner *runner, const weir_work *works,
@@ -446,7 +445,7 @@ static bool reclaim_for_policy(void *user, const weir_sequence *sequence, weir_k
 {
     const weir_runner *const runner = user;
     const weir_work work = { .sequence = (weir_sequence *)(uintptr_t)sequence }; /* only read */
-    const int64_t   heads = sequence->table.n_heads, n_blocks = (pages.others + heads - 1) / heads;
+    const int64_t   n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
     if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
         reclaim_memory(runner, &work, 1, n_blocks, NULL) == WEIR_OK)
         return true;

@@ -193,7 +193,8 @@ static void save_next(void *user)
                   written = kept.n_tokens + kept.dropped_tokens;
     const bool has_room = weir_kv_pages_fit(s->reserve, weir_kv_store_free(service->store)) &&
                           weir_prefix_has_free_states(service->prefix, CHOICE_MARKS);
-    if (has_room || (written == s->seen_tokens && free + s->reserve.others / SHARE >= s->seen_free))
+    if (has_room || (written == s->seen_tokens &&
+                     free + weir_kv_pages_others(s->reserve) / SHARE >= s->seen_free))
         return;
     for (int i = 0; i < TRIES; i++) {
         if (!weir_prefix_next_victim(service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS,
@@ -259,14 +260,24 @@ static void leave(weir_service *service, void *user)
     service->hooks = NULL;
 }
 
+/* The next prompt may be as long as the window; half of the pool at most. */
+static weir_kv_pages reserve_of(const weir_kv_store *store)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(store);
+    const weir_kv_pages       all = weir_kv_store_all(store);
+    weir_kv_pages             n =
+        weir_kv_pages_of(spec, 0, (spec->max_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    if (n.sinks > all.sinks / 2) n.sinks = all.sinks / 2;
+    for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++)
+        if (n.others[i] > all.others[i] / 2) n.others[i] = all.others[i] / 2;
+    return n;
+}
+
 weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_error *error)
 {
     weir_service *const       service = sessions->service;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const weir_kv_pages       window =
-        weir_kv_pages_of(spec, 0, (spec->max_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
-    const int64_t     half = (spec->n_pages - spec->n_sink_pages) / 2;
-    weir_saver *const s = calloc(1, sizeof *s);
+    weir_saver *const         s = calloc(1, sizeof *s);
     if (s == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory to save texts under pressure");
     s->sessions = sessions;
@@ -274,10 +285,7 @@ weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_erro
         .after_step = save_next, .release = release, .held = held_pages, .count = count, .user = s
     };
     s->source = (weir_session_source){ .page = copy_page, .state = copy_state, .user = s };
-    s->reserve = (weir_kv_pages){
-        .sinks = window.sinks < spec->n_sink_pages / 2 ? window.sinks : spec->n_sink_pages / 2,
-        .others = window.others < half ? window.others : half
-    }; /* the next prompt may be as long as the window */
+    s->reserve = reserve_of(service->store);
     s->seen_free = INT64_MAX;
     weir_ledger_payer_init(&s->payer, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
     (void)pthread_mutex_init(&s->lock, NULL);

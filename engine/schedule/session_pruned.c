@@ -192,31 +192,18 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
                : weir_error_set(error, status, "session %s: %s", s->own.name, why.text);
 }
 
-static weir_kv_pages pages_of(const weir_kv_spec *spec, const int32_t *head_rows)
-{
-    weir_kv_pages n = { 0 };
-    for (int64_t h = 0; h < spec->n_layers * spec->n_kv_heads; h++) {
-        const int64_t pages = ((int64_t)head_rows[h] + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        const int64_t sinks = pages < spec->sinks.n_pages ? pages : spec->sinks.n_pages;
-        n.sinks += sinks;
-        n.others += pages - sinks;
-    }
-    return n;
-}
-
 /* Pages that nobody has a claim to; all or none. */
 static void make_place(weir_service *service, void *user)
 {
     arrival *const             a = user;
     weir_sessions *const       s = a->sessions;
     const weir_kv_spec *const  spec = weir_kv_store_spec(service->store);
-    const weir_kv_pages        pages = pages_of(spec, a->head_rows);
-    const int64_t              heads = weir_kv_pages_for(spec, 1);
+    const weir_kv_pages        pages = weir_kv_reserve_pruned_pages(service->store, a->head_rows);
     const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION_FULL,
                                            .store = service->store };
     a->status = WEIR_EFULL;
     if (!session_reclaim_pages(s, &pages)) return;
-    a->status = session_reclaim_memory(service, (pages.others + heads - 1) / heads, &a->error);
+    a->status = session_reclaim_memory(service, weir_kv_pages_blocks(spec, pages), &a->error);
     if (a->status != WEIR_OK) return;
     do
         a->status = weir_kv_reserve_pruned(&s->own.sequence.table, service->store,

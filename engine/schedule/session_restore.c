@@ -72,8 +72,7 @@ static void grow(weir_service *service, void *user)
         const int64_t       end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         const weir_kv_pages pages =
             weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
-        const int64_t n_blocks =
-            pages.others / weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
+        const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(service->store), pages);
         r->status = session_reclaim_memory(service, n_blocks, &r->error);
         if (r->status != WEIR_OK) return;
     }
@@ -369,8 +368,7 @@ static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
         if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) ||
             info.n_tokens > s->service->info.window)
             continue;
-        pages.sinks -= wanted.sinks;
-        pages.others -= wanted.others;
+        pages = weir_kv_pages_minus(pages, wanted);
         list[i] = list[--first];
         list[first] = info;
     }

@@ -103,12 +103,9 @@ static int32_t plan(weir_service *service)
 static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
 {
     weir_kv_pages n = { 0 };
-    for (int32_t i = 0; i < n_works; i++) {
-        const weir_kv_pages more = weir_kv_reserve_pages(&service->works[i].sequence->table,
-                                                         service->store, service->works[i].n_rows);
-        n.sinks += more.sinks;
-        n.others += more.others;
-    }
+    for (int32_t i = 0; i < n_works; i++)
+        n = weir_kv_pages_plus(n, weir_kv_reserve_pages(&service->works[i].sequence->table,
+                                                        service->store, service->works[i].n_rows));
     return n;
 }
 
