@@ -8,7 +8,7 @@
 #include "engine/kv/sequence.h"
 #include "engine/model/model.h"
 #include "engine/schedule/runner.h"
-#include "engine/schedule/session_store.h"
+#include "engine/session/session_store.h"
 #include "engine/weir.h"
 #include "offload/ledger.h"
 

@@ -2,8 +2,8 @@
  * continues its states. */
 #pragma once
 #include "engine/cli/command.h"
-#include "engine/schedule/session_store.h"
-#include "engine/schedule/state_service.h"
+#include "engine/session/session_store.h"
+#include "engine/session/state_service.h"
 #include "engine/weir.h"
 
 /* An engine whose sessions read and write files in the database's folder: the exit code. */

@@ -115,10 +115,9 @@ typedef enum goal {
 
 #define STEP(name) (1u << WEIR_RECLAIM_##name)
 
-/* STEP and STEP_FULL are one ladder: between them the step is tried, as pages of one size may be
- * missing that are not needed after all. A policy never stops a save: the sequence can wait until
- * it is written. A session never stops one here, as weir_service_claim has done so, and never
- * preempts. */
+/* STEP_FULL goes on where STEP ended: the step was tried in between, and may have been refused for
+ * blocks near the kernels. A policy never stops a save: the sequence can wait until it is written.
+ * A session never preempts; if a save is in its way, weir_service_claim has stopped it. */
 static const struct {
     goal     goal;
     uint32_t steps;

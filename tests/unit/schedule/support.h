@@ -15,7 +15,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/memory.h"
 #include "engine/schedule/service.h"
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "engine/weir.h"
 #include "offload/dispatch.h"
 #include "offload/ledger.h"

@@ -6,7 +6,7 @@
 
 #include "engine/kv/policy_run.h"
 #include "engine/schedule/runner.h"
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "tests/unit/schedule/support.h"
 
 namespace turns {

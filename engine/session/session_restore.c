@@ -1,4 +1,4 @@
-/* engine/schedule/session_restore.c - from files to kept texts: the engine thread gives the
+/* engine/session/session_restore.c - from files to kept texts: the engine thread gives the
  * sequence empty pages and slots for states, the caller's thread reads into them, the engine thread
  * takes in what has proved right. */
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 
 /* ---- on the engine thread -------------------------------------------------------------------- */
 typedef struct room { /* what one call wants */

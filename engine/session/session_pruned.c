@@ -1,11 +1,11 @@
-/* engine/schedule/session_pruned.c - sessions of texts that a KV policy watched
+/* engine/session/session_pruned.c - sessions of texts that a KV policy watched
  * (engine/kv/pruned_cache.h): what is saved of an entry, and an entry made of a file once
  * everything in it has proved right: the policy is opened, its state is read, its rows are
  * counted. */
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 static bool take(weir_sessions *s, bool is_held)

@@ -1,4 +1,4 @@
-/* engine/schedule/session_internal.h - shared by what runs sessions and what keeps their folder. */
+/* engine/session/session_internal.h - shared by what runs sessions and what keeps their folder. */
 #pragma once
 #include <limits.h>
 #include <stdatomic.h>
@@ -6,9 +6,9 @@
 #include "engine/base/log.h"
 #include "engine/kv/pruned_cache.h"
 #include "engine/schedule/job.h"
-#include "engine/schedule/saver.h"
-#include "engine/schedule/session_store.h"
-#include "engine/schedule/state_form.h"
+#include "engine/session/saver.h"
+#include "engine/session/session_store.h"
+#include "engine/session/state_form.h"
 
 /* A kept text on its way to a file or from one. */
 typedef struct session_carrier {

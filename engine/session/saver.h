@@ -1,4 +1,4 @@
-/* engine/schedule/saver.h - kept texts that will be dropped, because memory is short, are written
+/* engine/session/saver.h - kept texts that will be dropped, because memory is short, are written
  * to files before.
  *
  * The engine thread looks for one after a step, when the pages that are free or cost nothing to

@@ -1,4 +1,4 @@
-#include "engine/schedule/saver.h"
+#include "engine/session/saver.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 #include "offload/ledger.h"
 
 enum { TRIES = 4 /* texts that one look finds not worth a file */ };
