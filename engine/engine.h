@@ -7,7 +7,7 @@
 #pragma once
 #include "engine/config/config.h"
 #include "engine/schedule/service.h"
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "engine/states/states.h"
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"

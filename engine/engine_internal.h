@@ -9,7 +9,7 @@
 #include "engine/kv/sequence.h"
 #include "engine/model/model.h"
 #include "engine/schedule/runner.h"
-#include "engine/schedule/session_store.h"
+#include "engine/session/session_store.h"
 #include "offload/ledger.h"
 
 /* Fewer rows of KV than this are no plan. */

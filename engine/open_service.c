@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "engine/engine_internal.h"
-#include "engine/schedule/state_service.h"
+#include "engine/session/state_service.h"
 
 weir_identity_parts weir_engine_identity(const weir_engine *engine, const weir_kv_spec *spec)
 {

@@ -421,7 +421,8 @@ static weir_status check_tiers(const weir_plan *plan, const weir_plan_parts *par
     const int32_t sequences =
         plan->n_slots + (session_sequences(parts) > 0); /* what is saved under pressure gives way */
     const int64_t end = (plan->window + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS,
-                  full = weir_kv_pages_of(parts->spec, 0, end).others / per_block * plan->n_slots;
+                  full = weir_kv_pages_blocks(parts->spec, weir_kv_pages_of(parts->spec, 0, end)) *
+                         plan->n_slots;
     const int64_t     needed = least(weir_tiers_least_blocks(sequences, rows, hot), full);
     const char *const tier = plan->has_device ? "device" : "host";
     if (blocks >= needed) return WEIR_OK;

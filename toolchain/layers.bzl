@@ -8,6 +8,7 @@ _LAYERS = [
     ["engine/config", "engine/eval", "engine/formats", "engine/sample", "engine/text", "configs"],
     ["engine/kv", "engine/model", "engine/states"],
     ["engine/schedule"],
+    ["engine/session"],
     ["engine"],
     ["engine/cli", "engine/serve"],
     ["tests", "toolchain"],

@@ -115,7 +115,7 @@ weir_status weir_bench_fill(weir_runner *runner, weir_sequence *sequence, const 
         weir_runner_promote(runner, &work, 1);
         n -= rows;
     }
-    return weir_runner_evict(runner, sequence, NULL, error);
+    return weir_runner_evict(runner, sequence, error);
 }
 
 /* With a policy the rows of each depth are a prompt of their own, after which it drops those that

@@ -41,7 +41,7 @@ static weir_status step(paired *p, weir_sequence *s, int32_t n, double *evicting
     s->n_tokens += n;
     WEIR_TRY(weir_runner_step(p->runner, &work, 1, &logits, error));
     const int64_t start = weir_clock_ns();
-    WEIR_TRY(weir_runner_evict(p->runner, s, NULL, error));
+    WEIR_TRY(weir_runner_evict(p->runner, s, error));
     *evicting += (double)(weir_clock_ns() - start) * 1e-9;
     weir_runner_promote(p->runner, &work, 1);
     return WEIR_OK;

@@ -3,8 +3,8 @@
 #pragma once
 #include "engine/cli/command.h"
 #include "engine/engine.h"
-#include "engine/schedule/session_store.h"
-#include "engine/schedule/state_service.h"
+#include "engine/session/session_store.h"
+#include "engine/session/state_service.h"
 
 /* An engine whose sessions read and write files in the database's folder: the exit code. */
 int weir_db_open_engine(weir_engine **engine, const weir_arguments *arguments);

@@ -7,7 +7,7 @@
 #include "engine/cli/open.h"
 #include "engine/cli/prompt.h"
 #include "engine/cli/session.h"
-#include "engine/schedule/session_store.h"
+#include "engine/session/session_store.h"
 
 static weir_status need_sessions(weir_engine *engine, weir_error *error)
 {

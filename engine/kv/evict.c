@@ -319,11 +319,11 @@ static void settle_fresh(weir_kv_evictor *e, weir_kv_table *table, bool is_done)
 }
 
 /* ---- evicting -------------------------------------------------------------------------------- */
-static int64_t pages_to_promote(const weir_kv_evictor *e, const weir_kv_table *table)
+static int64_t blocks_to_promote(const weir_kv_evictor *e, const weir_kv_table *table)
 {
     int64_t n = 0;
     for (int64_t p = 0; p < table->n_pages; p++)
-        if (is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS) n += table->n_heads;
+        n += is_cold(e, table, p) && fate_of(e, table, p) == BLOCK_STAYS;
     return n;
 }
 
@@ -335,9 +335,7 @@ weir_kv_pages weir_kv_evict_pages(weir_kv_evictor *e, const weir_kv_table *table
         return (weir_kv_pages){ 0 };
     each_page(e, (weir_kv_table *)table, any_from_disk(e, table), count_page,
               &wanted); /* only read */
-    weir_kv_pages n = kv_sum(e->store, &wanted);
-    n.others += pages_to_promote(e, table);
-    return n;
+    return kv_wanted_pages(e->store, &wanted, blocks_to_promote(e, table));
 }
 
 /* Blocks that stay as they are, shared with whoever shares them. */
@@ -355,17 +353,16 @@ static weir_status promote(const weir_kv_evictor *e, const weir_kv_table *table,
 static weir_status check_room(weir_kv_evictor *e, weir_kv_table *table, bool to_fresh,
                               weir_error *error)
 {
-    const int64_t n_back = pages_to_promote(e, table);
+    const int64_t n_back = blocks_to_promote(e, table);
     kv_wanted     wanted = { 0 };
     each_page(e, table, to_fresh, count_page, &wanted);
     if (kv_has_free(e->store, &wanted, n_back)) return WEIR_OK;
-    weir_kv_pages n = kv_sum(e->store, &wanted);
-    n.others += n_back;
+    const weir_kv_pages n = kv_wanted_pages(e->store, &wanted, n_back);
     return weir_error_set(
         error, WEIR_EFULL,
         "no %" PRId64
         " free KV pages for the rows that the KV policy keeps; raise %s, or lower its budget",
-        n.sinks + n.others, weir_kv_store_budget(e->store));
+        n.sinks + weir_kv_pages_others(n), weir_kv_store_budget(e->store));
 }
 
 /* All rows are where they will be: pages behind them go, and the counts follow. */

@@ -150,14 +150,13 @@ static inline bool is_idle(const weir_prefix *p, int32_t index)
     return p->heads == 0;
 }
 
-/* What dropping it would free. */
-static inline int64_t idle_pages(const weir_prefix *p, int32_t index)
+/* Adds what dropping it would free. */
+static inline void add_idle_pages(const weir_prefix *p, int32_t index, weir_kv_pages *n)
 {
-    if (!weir_kv_store_has_pruned(p->store)) return p->heads;
-    int64_t n = 0;
+    const bool has_pruned = weir_kv_store_has_pruned(p->store);
     for (int64_t h = 0; h < p->heads; h++)
-        n += weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1;
-    return n;
+        if (!has_pruned || weir_kv_page_users(p->store, pages_of(p, index)[h]) == 1)
+            weir_kv_pages_add(p->store, n, pages_of(p, index)[h]);
 }
 
 static inline int32_t common(const int32_t *a, const int32_t *b, int32_t n)

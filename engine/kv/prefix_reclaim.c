@@ -223,8 +223,7 @@ static bool walk_idle(const weir_prefix *p, int32_t index, weir_kv_pages *n)
     bool is_free = p->nodes[index].n_tokens == 0 || is_idle(p, index);
     for (int32_t child = p->nodes[index].child; child != NONE; child = p->nodes[child].next)
         is_free = walk_idle(p, child, n) && is_free;
-    if (is_free && p->nodes[index].n_tokens > 0)
-        *(is_sink(p, index) ? &n->sinks : &n->others) += idle_pages(p, index);
+    if (is_free && p->nodes[index].n_tokens > 0) add_idle_pages(p, index, n);
     return is_free;
 }
 
@@ -246,9 +245,12 @@ weir_kv_pages weir_prefix_reclaimable(weir_prefix *prefix)
         }
     }
     if (weir_kv_store_has_pruned(prefix->store)) return weir_prefix_idle_pages(prefix);
-    const int64_t idle = prefix->stats.n_nodes - prefix->n_used,
+    const weir_kv_spec *const spec = weir_kv_store_spec(prefix->store);
+    const int64_t             idle = prefix->stats.n_nodes - prefix->n_used,
                   sinks = prefix->n_sinks - prefix->n_used_sinks;
-    weir_kv_pages n = { .sinks = sinks * prefix->heads, .others = (idle - sinks) * prefix->heads };
+    const int64_t first = spec->sinks.n_pages;
+    weir_kv_pages n = weir_kv_pages_of(spec, first, first + idle - sinks);
+    n.sinks = sinks * prefix->heads;
     pruned_count(prefix, &n);
     return n;
 }

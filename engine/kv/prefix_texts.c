@@ -167,7 +167,8 @@ bool weir_prefix_next_victim(weir_prefix *prefix, weir_kv_pages wanted, int32_t 
         if (run->parent == NONE || run->n_tokens == 0 ||
             run->last_use >= prefix->nodes[found].last_use || !is_idle(prefix, i))
             continue;
-        *(is_sink(prefix, i) ? &before.sinks : &before.others) += prefix->heads;
+        for (int64_t h = 0; h < prefix->heads; h++)
+            weir_kv_pages_add(prefix->store, &before, pages_of(prefix, i)[h]);
     }
     if (weir_kv_pages_fit(wanted, before) &&
         prefix_has_states_before(prefix, n_states, use_of_states(prefix, found)))

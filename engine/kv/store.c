@@ -116,12 +116,50 @@ int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows)
     return kv_pages_per_head(rows) * kv_heads_of(spec);
 }
 
+/* The size classes of the layers. */
+typedef struct layer_classes {
+    size_t  bytes[WEIR_KV_SIZE_CLASSES];
+    int32_t per_block[WEIR_KV_SIZE_CLASSES], n;
+} layer_classes;
+
+/* false: there are more than a store may have. */
+static bool find_layer_classes(layer_classes *out, const weir_kv_spec *spec)
+{
+    *out = (layer_classes){ 0 };
+    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
+        const size_t bytes = weir_kv_page_stride(spec, layer);
+        int32_t      i = 0;
+        while (i < out->n && out->bytes[i] != bytes) i++;
+        if (i == WEIR_KV_SIZE_CLASSES) return false;
+        if (i == out->n) out->bytes[out->n++] = bytes;
+        out->per_block[i] += (int32_t)spec->n_kv_heads;
+    }
+    return true;
+}
+
 weir_kv_pages weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end)
 {
-    if (end <= first) return (weir_kv_pages){ 0 };
-    const int64_t heads = kv_heads_of(spec),
-                  sinks = sinks_among(spec, end) - sinks_among(spec, first);
-    return (weir_kv_pages){ .sinks = sinks * heads, .others = (end - first - sinks) * heads };
+    layer_classes classes;
+    weir_kv_pages n = { 0 };
+    if (end <= first) return n;
+    const int64_t sinks = sinks_among(spec, end) - sinks_among(spec, first);
+    (void)find_layer_classes(&classes, spec); /* no store opens with more */
+    n.sinks = sinks * kv_heads_of(spec);
+    for (int32_t i = 0; i < classes.n; i++)
+        n.others[i] = (end - first - sinks) * classes.per_block[i];
+    return n;
+}
+
+int64_t weir_kv_pages_blocks(const weir_kv_spec *spec, weir_kv_pages pages)
+{
+    layer_classes classes;
+    int64_t       n = 0;
+    (void)find_layer_classes(&classes, spec);
+    for (int32_t i = 0; i < classes.n && spec->n_kv_heads > 0; i++) {
+        const int64_t blocks = (pages.others[i] + classes.per_block[i] - 1) / classes.per_block[i];
+        if (blocks > n) n = blocks;
+    }
+    return n;
 }
 
 size_t weir_kv_page_metadata_bytes(void)
@@ -136,19 +174,16 @@ static weir_status find_size_classes(weir_kv_store *store, weir_error *error)
     const weir_kv_spec *const spec = &store->spec;
     const int64_t heads = kv_heads_of(spec), n_others = spec->n_pages - spec->n_sink_pages,
                   blocks = heads > 0 ? n_others / heads : 0;
-    for (int64_t layer = 0; layer < spec->n_layers; layer++) {
-        const size_t bytes = weir_kv_page_stride(spec, layer);
-        int32_t      size_class = 0;
-        while (size_class < store->n_classes && store->size_classes[size_class].bytes != bytes)
-            size_class++;
-        if (size_class == KINDS)
-            return weir_error_set(error, WEIR_EUNSUPPORTED,
-                                  "the layers' KV formats have more than %d page sizes", KINDS);
-        if (size_class == store->n_classes)
-            store->size_classes[store->n_classes++] = (kv_size_class){ .bytes = bytes };
-        store->size_classes[size_class].n += (int32_t)(blocks * spec->n_kv_heads);
-        store->size_classes[size_class].per_block += (int32_t)spec->n_kv_heads;
-    }
+    layer_classes classes;
+    if (!find_layer_classes(&classes, spec))
+        return weir_error_set(error, WEIR_EUNSUPPORTED,
+                              "the layers' KV formats have more than %d page sizes",
+                              WEIR_KV_SIZE_CLASSES);
+    for (int32_t i = 0; i < classes.n; i++)
+        store->size_classes[i] = (kv_size_class){ .bytes = classes.bytes[i],
+                                                  .n = (int32_t)blocks * classes.per_block[i],
+                                                  .per_block = classes.per_block[i] };
+    store->n_classes = classes.n;
     if (store->n_classes == 1) store->size_classes[0].n = (int32_t)n_others;
     const bool is_whole =
         blocks * heads == n_others &&
@@ -288,10 +323,28 @@ const char         *weir_kv_store_budget(const weir_kv_store *store)
 }
 int64_t weir_kv_store_free_pages(const weir_kv_store *store) { return store->n_free; }
 
+/* Of the pages the number that are of this class. */
+static int64_t *count_of(const weir_kv_store *store, weir_kv_pages *pages,
+                         const kv_size_class *size_class)
+{
+    return size_class == store->sinks ? &pages->sinks
+                                      : &pages->others[size_class - store->size_classes];
+}
+
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store)
 {
-    const int64_t sinks = store->sinks != NULL ? store->sinks->n_free : 0;
-    return (weir_kv_pages){ .sinks = sinks, .others = store->n_free - sinks };
+    weir_kv_pages n = { 0 };
+    for (int32_t i = 0; i < store->n_classes; i++)
+        *count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n_free;
+    return n;
+}
+
+weir_kv_pages weir_kv_store_all(const weir_kv_store *store)
+{
+    weir_kv_pages n = { 0 };
+    for (int32_t i = 0; i < store->n_classes; i++)
+        *count_of(store, &n, &store->size_classes[i]) = store->size_classes[i].n;
+    return n;
 }
 
 bool weir_kv_store_has_pruned(const weir_kv_store *store) { return store->n_pruned > 0; }
@@ -352,20 +405,27 @@ void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head, int64_
     wanted->n[kind_of(store, head / store->spec.n_kv_heads, block) - store->size_classes]++;
 }
 
-weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted)
+weir_kv_pages kv_wanted_pages(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_blocks)
 {
-    weir_kv_pages sum = { 0 };
-    for (int32_t i = 0; i < store->n_classes; i++)
-        *(&store->size_classes[i] == store->sinks ? &sum.sinks : &sum.others) += wanted->n[i];
-    return sum;
+    weir_kv_pages n = { 0 };
+    for (int32_t i = 0; i < store->n_classes; i++) {
+        const kv_size_class *const size_class = &store->size_classes[i];
+        *count_of(store, &n, size_class) += wanted->n[i];
+        if (size_class != store->sinks) n.others[i] += n_blocks * size_class->per_block;
+    }
+    return n;
+}
+
+void weir_kv_pages_add(const weir_kv_store *store, weir_kv_pages *pages, const void *page)
+{
+    *count_of(store, pages, kv_size_class_at(store, page)) += 1;
 }
 
 bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted, int64_t n_back)
 {
-    const int64_t heads = kv_heads_of(&store->spec), blocks = heads > 0 ? n_back / heads : 0;
     for (int32_t i = 0; i < store->n_classes; i++) {
         const kv_size_class *const size_class = &store->size_classes[i];
-        const int64_t back = size_class == store->sinks ? 0 : blocks * size_class->per_block;
+        const int64_t back = size_class == store->sinks ? 0 : n_back * size_class->per_block;
         if (wanted->n[i] > size_class->n_free ||
             wanted->n[i] + back > size_class->most - size_class->n_resident)
             return false;

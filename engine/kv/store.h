@@ -137,16 +137,41 @@ size_t weir_kv_blocks_bytes(const weir_kv_spec *spec, int64_t n_blocks);
 size_t weir_kv_pool_bytes(const weir_kv_spec *spec); /* in memory */
 /* Pages that `rows` rows of one sequence take, over all layers and heads. */
 int64_t weir_kv_pages_for(const weir_kv_spec *spec, int64_t rows);
-/* Numbers of pages, the two sorts apart. */
+enum { WEIR_KV_SIZE_CLASSES = 16 }; /* of one store, at most, besides that of the sinks */
+/* Numbers of pages by size class: the classes in the order of the layers that have them first. */
 typedef struct weir_kv_pages {
-    int64_t sinks, others;
+    int64_t sinks, others[WEIR_KV_SIZE_CLASSES];
 } weir_kv_pages;
 /* Of blocks [first, end) of a text; none if end <= first. */
 weir_kv_pages      weir_kv_pages_of(const weir_kv_spec *spec, int64_t first, int64_t end);
 static inline bool weir_kv_pages_fit(weir_kv_pages wanted, weir_kv_pages room)
 {
-    return wanted.sinks <= room.sinks && wanted.others <= room.others;
+    bool fits = wanted.sinks <= room.sinks;
+    for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++)
+        fits = fits && wanted.others[i] <= room.others[i];
+    return fits;
 }
+static inline weir_kv_pages weir_kv_pages_plus(weir_kv_pages a, weir_kv_pages b)
+{
+    a.sinks += b.sinks;
+    for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++) a.others[i] += b.others[i];
+    return a;
+}
+static inline weir_kv_pages weir_kv_pages_minus(weir_kv_pages a, weir_kv_pages b)
+{
+    a.sinks -= b.sinks;
+    for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++) a.others[i] -= b.others[i];
+    return a;
+}
+/* Over all classes but that of the sinks. */
+static inline int64_t weir_kv_pages_others(weir_kv_pages pages)
+{
+    int64_t n = 0;
+    for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++) n += pages.others[i];
+    return n;
+}
+/* The fewest blocks past the sinks that have so many pages of each class. */
+int64_t weir_kv_pages_blocks(const weir_kv_spec *spec, weir_kv_pages pages);
 /* The open rows of one sequence, over all layers and heads, on the account kv; 0: no format has
  * any. */
 size_t weir_kv_open_rows_bytes(const weir_kv_spec *spec);
@@ -173,7 +198,10 @@ const char *weir_kv_store_budget(
     const weir_kv_store *store); /* of its pages: "memory.host", or "memory.device" */
 int64_t       weir_kv_store_free_pages(const weir_kv_store *store);
 weir_kv_pages weir_kv_store_free(const weir_kv_store *store);
-bool          weir_kv_store_has_pruned(const weir_kv_store *store); /* a cut table is open */
+weir_kv_pages weir_kv_store_all(const weir_kv_store *store); /* free or not */
+/* Adds the page to its class. */
+void weir_kv_pages_add(const weir_kv_store *store, weir_kv_pages *pages, const void *page);
+bool weir_kv_store_has_pruned(const weir_kv_store *store); /* a cut table is open */
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 WEIR_MUST_CHECK weir_status weir_kv_table_open(weir_kv_table *table, weir_kv_store *store,
@@ -214,6 +242,8 @@ void weir_kv_share(weir_kv_table *dst, const weir_kv_table *src, weir_kv_store *
  * that were taken for them and are written next. EFULL: it is empty. */
 WEIR_MUST_CHECK weir_status weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store,
                                                    const int32_t *head_rows);
+/* Pages that this takes. */
+weir_kv_pages weir_kv_reserve_pruned_pages(const weir_kv_store *store, const int32_t *head_rows);
 
 /* What its pages take of memory or disk, those that it shares too. */
 size_t weir_kv_table_held_bytes(const weir_kv_table *table, const weir_kv_store *store);

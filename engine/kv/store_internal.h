@@ -6,8 +6,6 @@
 #include "engine/kv/residency.h"
 #include "engine/kv/store.h"
 
-enum { KINDS = 16 }; /* page sizes of one store, at most, beside that of the sinks */
-
 /* Pages of one size: numbers [first, first + n) of the pool. */
 typedef struct kv_size_class {
     char   *memory; /* [n, bytes] */
@@ -25,8 +23,8 @@ struct weir_kv_store {
     char  *memory; /* of all kinds, one after the other; with a tier below address space, of which
                      n_resident pages are backed */
     size_t bytes;
-    kv_size_class
-        size_classes[KINDS + 1]; /* [n_classes], in the order of the layers, the sinks last */
+    kv_size_class  size_classes[WEIR_KV_SIZE_CLASSES +
+                               1]; /* [n_classes], in the order of the layers, the sinks last */
     kv_size_class *sinks; /* NULL: there are none */
     int32_t        n_classes;
     void          *books; /* [n_pages] of each array below; on the ledger */
@@ -73,13 +71,15 @@ kv_open_bytes(const weir_kv_spec *spec,
 /* Pages that something is about to take, and whether they are free and memory has room for them.
  * All sequences take pages of all heads together, but other holders and cut tables need not. */
 typedef struct kv_wanted {
-    int64_t n[KINDS + 1]; /* of each kind */
+    int64_t n[WEIR_KV_SIZE_CLASSES + 1]; /* of each kind */
 } kv_wanted;
-void          kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head,
-                      int64_t block); /* one of a head's, number `block` in its text */
-bool          kv_has_free(const weir_kv_store *store, const kv_wanted *wanted,
-                          int64_t n_back); /* beside n_back pages that come back from the disk */
-weir_kv_pages kv_sum(const weir_kv_store *store, const kv_wanted *wanted);
+void kv_want(const weir_kv_store *store, kv_wanted *wanted, int64_t head,
+             int64_t block); /* one of a head's, number `block` in its text */
+bool kv_has_free(const weir_kv_store *store, const kv_wanted *wanted,
+                 int64_t n_back); /* beside n_back blocks that come back from the disk */
+/* These, and so many whole blocks past the sinks. */
+weir_kv_pages kv_wanted_pages(const weir_kv_store *store, const kv_wanted *wanted,
+                              int64_t n_blocks);
 /* A free page of that place: zero, or a copy. There is one. */
 void *kv_take_page(weir_kv_store *store, int64_t head, int64_t block, const void *copy_of);
 

@@ -135,9 +135,7 @@ weir_kv_pages weir_kv_reserve_pages(const weir_kv_table *table, const weir_kv_st
 {
     if (table->n_heads == 0 || n_new == 0) return (weir_kv_pages){ 0 };
     const kv_wanted wanted = growth(table, store, n_new);
-    weir_kv_pages   n = kv_sum(store, &wanted);
-    if (comes_back(table, store)) n.others += table->n_heads;
-    return n;
+    return kv_wanted_pages(store, &wanted, comes_back(table, store) ? 1 : 0);
 }
 
 static void grow(weir_kv_table *table, weir_kv_store *store, int64_t head, int64_t n_new)
@@ -164,13 +162,25 @@ weir_status weir_kv_reserve(weir_kv_table *table, weir_kv_store *store, int64_t 
     return WEIR_OK;
 }
 
+static kv_wanted pruned_growth(const weir_kv_store *store, const int32_t *head_rows)
+{
+    kv_wanted wanted = { 0 };
+    for (int64_t h = 0; h < kv_heads_of(&store->spec); h++)
+        for (int64_t p = 0; p < kv_pages_per_head(head_rows[h]); p++) kv_want(store, &wanted, h, p);
+    return wanted;
+}
+
+weir_kv_pages weir_kv_reserve_pruned_pages(const weir_kv_store *store, const int32_t *head_rows)
+{
+    const kv_wanted wanted = pruned_growth(store, head_rows);
+    return kv_wanted_pages(store, &wanted, 0);
+}
+
 weir_status weir_kv_reserve_pruned(weir_kv_table *table, weir_kv_store *store,
                                    const int32_t *head_rows)
 {
-    kv_wanted wanted = { 0 };
+    const kv_wanted wanted = pruned_growth(store, head_rows);
     WEIR_ASSERT(table->n_rows == 0 && table->n_pages == 0 && table->head_rows != NULL);
-    for (int64_t h = 0; h < table->n_heads; h++)
-        for (int64_t p = 0; p < kv_pages_per_head(head_rows[h]); p++) kv_want(store, &wanted, h, p);
     if (!kv_has_free(store, &wanted, 0)) return WEIR_EFULL;
     kv_table_mark_pruned(table, store);
     for (int64_t h = 0; h < table->n_heads; h++) {

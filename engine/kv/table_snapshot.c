@@ -110,7 +110,7 @@ void weir_table_snapshot_count_pages(const void *memory, weir_kv_store *store, w
         const void *const page = pages_of(p)[i];
         uint16_t *const   kept = &store->kept[kv_page_number(store, page)];
         if ((*kept & COUNTED) != 0 || weir_kv_page_refs(store, page) != *kept) continue;
-        *(kv_is_sink(store, page) ? &pages->sinks : &pages->others) += 1;
+        weir_kv_pages_add(store, pages, page);
         *kept |= COUNTED;
     }
 }

@@ -9,10 +9,9 @@
 /* ---- room ------------------------------------------------------------------------------------ */
 weir_kv_pages weir_service_free_pages(const weir_service *service)
 {
-    weir_kv_pages free = weir_kv_store_free(service->store);
+    const weir_kv_pages free = weir_kv_store_free(service->store);
     if (service->prefix == NULL) return free;
-    const weir_kv_pages kept = weir_prefix_reclaimable(service->prefix);
-    return (weir_kv_pages){ .sinks = free.sinks + kept.sinks, .others = free.others + kept.others };
+    return weir_kv_pages_plus(free, weir_prefix_reclaimable(service->prefix));
 }
 
 /* Rows that a choice holds when its tokens are computed. */
@@ -25,19 +24,28 @@ static int64_t rows_to_come(const choice *c)
 
 /* Free pages less those that the tokens of running sequences will still take: who was let in must
  * not find them gone. */
-weir_kv_pages weir_service_unclaimed_pages(const weir_service *service)
+static weir_kv_pages unclaimed_pages(const weir_service *service)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     weir_kv_pages             n = weir_service_free_pages(service);
     for (int32_t i = 0; i < service->info.n_slots; i++) {
         const choice *const c = service->slots[i].owner;
         if (c == NULL || c->is_waiting || c->is_stalled) continue;
-        const int64_t       all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        const weir_kv_pages wanted = weir_kv_pages_of(spec, c->sequence->table.n_pages, all);
-        n.sinks -= wanted.sinks;
-        n.others -= wanted.others;
+        const int64_t all = (rows_to_come(c) + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
+        n = weir_kv_pages_minus(n, weir_kv_pages_of(spec, c->sequence->table.n_pages, all));
     }
     return n;
+}
+
+bool weir_service_claim(weir_service *service, weir_kv_pages wanted)
+{
+    const weir_service_hooks *const hooks = service->hooks;
+    const weir_kv_pages             unclaimed = unclaimed_pages(service);
+    if (weir_kv_pages_fit(wanted, unclaimed)) return true;
+    if (hooks == NULL) return false;
+    const weir_kv_pages held = hooks->held(hooks->user);
+    return weir_kv_pages_fit(wanted, weir_kv_pages_plus(unclaimed, held)) &&
+           hooks->release(hooks->user) && weir_kv_pages_fit(wanted, unclaimed_pages(service));
 }
 
 /* Room for a sequence of `rows` rows and `more` to go on with; a window never needs more than its
@@ -46,9 +54,8 @@ static bool has_room(weir_service *service, int64_t rows, int64_t more)
 {
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             most = rows + more < spec->max_rows ? rows + more : spec->max_rows;
-    return weir_saver_release(
-        service->saver, service,
-        weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
+    return weir_service_claim(
+        service, weir_kv_pages_of(spec, 0, (most + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS));
 }
 
 static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }

@@ -46,7 +46,7 @@ weir_status weir_evaluate(weir_runner *runner, weir_sequence *sequence, weir_eva
         if (evaluation->before != NULL) evaluation->before(evaluation->user, first, work.n_rows);
         const float *logits;
         WEIR_TRY(weir_runner_step(runner, &work, 1, &logits, error));
-        WEIR_TRY(weir_runner_evict(runner, sequence, NULL, error));
+        WEIR_TRY(weir_runner_evict(runner, sequence, error));
         weir_runner_promote(runner, &work, 1);
         if (evaluation->visit != NULL)
             evaluation->visit(evaluation->user, first, work.n_rows, logits);

@@ -2,7 +2,6 @@
  * sequences, carried out after each step. */
 #include <inttypes.h>
 
-#include "engine/kv/pruned_cache.h"
 #include "engine/schedule/job.h"
 
 /* ---- a request's policy ---------------------------------------------------------------------- */
@@ -124,36 +123,6 @@ void weir_choice_count(choice *c)
 }
 
 /* ---- after a step ---------------------------------------------------------------------------- */
-/* First kept texts go that nobody uses, then the text's own copy in the index. */
-static bool make_room(void *user, const weir_sequence *sequence, weir_kv_pages pages)
-{
-    weir_service *const service = user;
-    if (service->prefix == NULL) return false;
-    const weir_kv_pages free = weir_kv_store_free(service->store);
-    if (!weir_kv_pages_fit(pages, free) && weir_prefix_reclaim(service->prefix, pages)) return true;
-    return weir_pruned_drop_oldest(service->prefix) ||
-           weir_prefix_release_shared(service->prefix, sequence);
-}
-
-static bool is_behind(const choice *a, const choice *b)
-{
-    return a->job->serial > b->job->serial || (a->job == b->job && a->index > b->index);
-}
-
-/* Of those that run and hold pages the youngest, if it is younger than the choice. */
-static choice *youngest_behind(const weir_service *service, const choice *c)
-{
-    choice *found = NULL;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
-        choice *const other = service->slots[i].owner;
-        if (other == NULL || other->is_waiting || other->is_stalled ||
-            other->sequence->table.n_pages == 0)
-            continue;
-        if (is_behind(other, found != NULL ? found : c)) found = other;
-    }
-    return found;
-}
-
 /* Pages are held that others will give up without it. */
 static bool is_worth_waiting(const weir_service *service, const choice *c)
 {
@@ -171,12 +140,13 @@ static bool is_worth_waiting(const weir_service *service, const choice *c)
 /* As in a step the youngest give their pages up: the oldest always gets on. */
 static weir_status drop_rows(weir_service *service, const choice *c, weir_error *error)
 {
-    const weir_reclaim_hook room = { .make = make_room, .user = service };
+    const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_POLICY_FULL,
+                                           .store = service->store,
+                                           .sequence = c->sequence };
     for (;;) {
-        const weir_status status = weir_runner_evict(service->runner, c->sequence, &room, error);
-        choice *const     victim = status == WEIR_EFULL ? youngest_behind(service, c) : NULL;
-        if (victim == NULL) return status;
-        weir_choice_preempt(victim);
+        const weir_status status = weir_runner_evict(service->runner, c->sequence, error);
+        if (status != WEIR_EFULL || weir_reclaim(&service->holders, &request, NULL) != WEIR_OK)
+            return status;
     }
 }
 
@@ -193,9 +163,7 @@ static void fail(weir_service *service, choice *c, int32_t n_works, weir_status 
 
 bool weir_choice_apply_policy(choice *c)
 {
-    weir_service *const     service = c->job->service;
-    const weir_reclaim_hook room = { .make = make_room, .user = service };
-    return weir_runner_evict(service->runner, c->sequence, &room, NULL) == WEIR_OK;
+    return weir_runner_evict(c->job->service->runner, c->sequence, NULL) == WEIR_OK;
 }
 
 void weir_service_evict(weir_service *service, int32_t n_works)

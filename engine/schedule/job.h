@@ -12,8 +12,8 @@
 
 #include "engine/kv/policy_run.h"
 #include "engine/kv/prefix.h"
+#include "engine/schedule/hooks.h"
 #include "engine/schedule/runner.h"
-#include "engine/schedule/saver.h"
 #include "engine/schedule/service.h"
 
 enum { CHOICE_MARKS = 8, CLIENT_TURNS = 64 };
@@ -75,25 +75,27 @@ typedef struct service_call {
 } service_call;
 
 struct weir_service {
-    weir_service_info info;
-    weir_runner      *runner;
-    weir_kv_store    *store;
-    weir_prefix      *prefix; /* NULL: nothing is kept */
-    weir_ledger      *ledger;
-    weir_ledger_payer payer; /* of jobs whose thread has none */
-    size_t            bytes, sampler_bytes; /* charged: arrays below, scratch */
-    slot             *slots; /* [info.n_slots] */
-    weir_sequence    *guests[2]; /* of the sessions; NULL: there are none. Set before jobs come */
-    weir_saver       *saver; /* NULL: texts that are dropped are lost */
-    weir_work        *works; /* [info.n_slots] */
-    choice          **working; /* [info.n_slots]: whose work it is */
-    int32_t           n_observed; /* works of the step that is observed */
-    weir_job         *running; /* list */
-    weir_sampler_scratch *scratch;
-    const int32_t        *stop_ids; /* borrowed */
-    int32_t              *banned; /* stop ids, for ignore_eos */
-    size_t                n_stop_ids;
-    int32_t               chunk, busy_chunk,
+    weir_service_info         info;
+    weir_runner              *runner;
+    weir_kv_store            *store;
+    weir_prefix              *prefix; /* NULL: nothing is kept */
+    weir_kv_holders           holders; /* what can give up pages */
+    weir_reclaim_count        reclaimed[WEIR_RECLAIM_STEPS];
+    weir_ledger              *ledger;
+    weir_ledger_payer         payer; /* of jobs whose thread has none */
+    size_t                    bytes, sampler_bytes; /* charged: arrays below, scratch */
+    slot                     *slots; /* [info.n_slots] */
+    weir_sequence            *guests[2]; /* that hold pages and are no job's; NULL: none */
+    const weir_service_hooks *hooks; /* borrowed; NULL: there are none */
+    weir_work                *works; /* [info.n_slots] */
+    choice                  **working; /* [info.n_slots]: whose work it is */
+    int32_t                   n_observed; /* works of the step that is observed */
+    weir_job                 *running; /* list */
+    weir_sampler_scratch     *scratch;
+    const int32_t            *stop_ids; /* borrowed */
+    int32_t                  *banned; /* stop ids, for ignore_eos */
+    size_t                    n_stop_ids;
+    int32_t                   chunk, busy_chunk,
         block_rows; /* both are multiples of block_rows: weir_model_block_rows */
     const weir_service_policy *policy; /* NULL: there is none */
     uint64_t                   turns[CLIENT_TURNS],
@@ -130,10 +132,6 @@ void weir_choice_got_states(choice *c, weir_work *work, int32_t n_before,
 void weir_choice_share(choice *c); /* others may use its whole pages from now on */
 void weir_choice_keep(choice *c); /* at its end */
 void weir_choice_forget(choice *c); /* instead of keep: its memory is torn */
-void weir_service_reclaim(weir_service *service, int32_t n_works);
-bool weir_service_yield(weir_service *service,
-                        int32_t n_works); /* kept texts give up the pages that the works would copy;
-                                             false: none could */
 
 /* embedding.c: means of hidden states. */
 WEIR_MUST_CHECK weir_status weir_job_open_embedding(weir_job *job);
@@ -169,12 +167,16 @@ void                        weir_service_resume_stalled(
                            weir_service *service); /* oldest first, when all their rows and one page more fit */
 weir_kv_pages weir_service_free_pages(
     const weir_service *service); /* kept texts give theirs up when they are asked for */
-weir_kv_pages weir_service_unclaimed_pages(
-    const weir_service *service); /* free, or kept texts', less what running sequences will take */
+/* So many pages are free or unused in the cache, and not needed by running sequences; if the pages
+ * that a hook holds would make up for what is missing, they are let go. */
+bool weir_service_claim(weir_service *service, weir_kv_pages wanted);
 
 /* step.c: planning, one step. */
 void weir_service_step(weir_service *service);
+
+/* preempt.c */
 void weir_choice_preempt(choice *c); /* it gives its pages up, to be computed again */
+bool weir_service_preempt(void *user, const weir_sequence *behind); /* weir_kv_holders.preempt */
 
 /* stats.c */
 void weir_service_publish(

@@ -1,5 +1,4 @@
-/* engine/schedule/reuse.c - what the prefix index gives to choices and gets from them, and the room
- * that it gives up for the batch.
+/* engine/schedule/reuse.c - what the prefix index gives to choices and gets from them.
  *
  * States are kept where a later text is likely to leave this one: where the last message and the
  * answer begin (clients that drop or rewrite what was thought differ from there on), one token
@@ -254,34 +253,4 @@ void weir_choice_forget(choice *c)
     for (int32_t i = 0; i < c->n_marks; i++)
         weir_prefix_release_snapshot(c->job->service->prefix, c->marks[i].state);
     c->n_marks = 0;
-}
-
-/* ---- room ------------------------------------------------------------------------------------ */
-/* Pages that the works take: new ones, and copies of shared ones that they write into. */
-static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
-{
-    weir_kv_pages n = { 0 };
-    for (int32_t i = 0; i < n_works; i++) {
-        const weir_kv_pages more = weir_kv_reserve_pages(&service->works[i].sequence->table,
-                                                         service->store, service->works[i].n_rows);
-        n.sinks += more.sinks;
-        n.others += more.others;
-    }
-    return n;
-}
-
-bool weir_service_yield(weir_service *service, int32_t n_works)
-{
-    bool any = false;
-    if (service->prefix == NULL) return false;
-    for (int32_t i = 0; i < n_works; i++)
-        any = weir_prefix_release_tail(service->prefix, service->works[i].sequence) || any;
-    return any;
-}
-
-void weir_service_reclaim(weir_service *service, int32_t n_works)
-{
-    const weir_kv_pages n = wanted_pages(service, n_works);
-    if (service->prefix == NULL || weir_prefix_reclaim(service->prefix, n)) return;
-    if (weir_saver_give_way(service->saver)) (void)weir_prefix_reclaim(service->prefix, n);
 }

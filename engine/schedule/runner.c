@@ -220,21 +220,25 @@ const char *weir_runner_problem(const weir_runner *runner) { return runner->prob
  * what comes back to be written to. */
 static int64_t blocks_wanted(const weir_work *works, int32_t n_works)
 {
-    int64_t pages = 0, heads = 1;
+    weir_kv_pages n = { 0 };
     for (int32_t i = 0; i < n_works; i++) {
         const weir_sequence *const s = works[i].sequence;
-        pages += weir_kv_reserve_pages(&s->table, s->store, works[i].n_rows).others;
-        if (s->table.n_heads > 0) heads = s->table.n_heads;
+        n = weir_kv_pages_plus(n, weir_kv_reserve_pages(&s->table, s->store, works[i].n_rows));
     }
-    return (pages + heads - 1) / heads;
+    return weir_kv_pages_blocks(weir_kv_store_spec(works[0].sequence->store), n);
 }
 
-static weir_status make_room(const weir_runner *runner, const weir_work *works, int32_t n_works,
-                             weir_error *error)
+static weir_status reclaim_memory(const weir_runner *runner, const weir_work *works,
+                                  int32_t n_works, int64_t n_blocks, weir_error *error)
 {
     if (runner->prefetch == NULL) return WEIR_OK;
-    return weir_tiers_demote(works[0].sequence->store, &runner->holders, works, n_works,
-                             runner->limits.hot, blocks_wanted(works, n_works), error);
+    const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_MEMORY,
+                                           .store = works[0].sequence->store,
+                                           .works = works,
+                                           .n_works = n_works,
+                                           .blocks = n_blocks,
+                                           .hot = runner->limits.hot };
+    return weir_reclaim(&runner->holders, &request, error);
 }
 
 /* Backs all rows with pages. A last page that cannot be read back fails its work alone. */
@@ -401,7 +405,7 @@ weir_status weir_runner_step(weir_runner *runner, weir_work *works, int32_t n_wo
     WEIR_ASSERT(n_works >= 1 && n_works <= runner->limits.works);
     int32_t n_failed = 0;
     runner->problem = NULL;
-    WEIR_TRY(make_room(runner, works, n_works, error));
+    WEIR_TRY(reclaim_memory(runner, works, n_works, blocks_wanted(works, n_works), error));
     WEIR_TRY(reserve_rows(runner, works, n_works, error));
     weir_batch batch = build_batch(runner, works, n_works);
     if (batch.n_segments > 0) WEIR_TRY(forward(runner, &batch, works, n_works, logits, error));
@@ -421,7 +425,7 @@ weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *e
 {
     weir_sequence *const sequence = work->sequence;
     runner->problem = NULL;
-    WEIR_TRY(make_room(runner, work, 1, error));
+    WEIR_TRY(reclaim_memory(runner, work, 1, blocks_wanted(work, 1), error));
     WEIR_TRY(reserve_rows(runner, work, 1, error));
     if (work->failed) return weir_error_set(error, WEIR_EIO, "%s", runner->problem);
     const weir_batch batch = build_batch(runner, work, 1);
@@ -431,46 +435,33 @@ weir_status weir_runner_fill(weir_runner *runner, weir_work *work, weir_error *e
     return WEIR_OK;
 }
 
-weir_status weir_runner_reclaim(const weir_runner *runner, weir_kv_store *store, int64_t n_blocks,
-                                weir_error *error)
-{
-    return weir_tiers_demote(store, &runner->holders, NULL, 0, runner->limits.hot, n_blocks, error);
-}
-
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor)
 {
     runner->evictor = evictor;
 }
 
-typedef struct eviction_hook {
-    const weir_runner       *runner;
-    const weir_reclaim_hook *others;
-} eviction_hook;
-
-/* With a disk blocks leave memory for the rows that stay, the text's own among them; nothing is
- * lost by it. */
-static bool reclaim_for_eviction(void *user, const weir_sequence *sequence, weir_kv_pages pages)
+/* The blocks of the sequence itself may leave memory for the rows that stay. */
+static bool reclaim_for_policy(void *user, const weir_sequence *sequence, weir_kv_pages pages)
 {
-    const eviction_hook *const e = user;
-    const weir_runner *const   runner = e->runner;
-    const weir_work            work = { .sequence =
-                                            (weir_sequence *)(uintptr_t)sequence }; /* only looked at */
-    const int64_t heads = sequence->table.n_heads, n_blocks = (pages.others + heads - 1) / heads;
+    const weir_runner *const runner = user;
+    const weir_work work = { .sequence = (weir_sequence *)(uintptr_t)sequence }; /* only read */
+    const int64_t   n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(sequence->store), pages);
     if (runner->prefetch != NULL && weir_kv_free_blocks(sequence->store) < n_blocks &&
-        weir_tiers_demote(sequence->store, &runner->holders, &work, 1, runner->limits.hot, n_blocks,
-                          NULL) == WEIR_OK)
+        reclaim_memory(runner, &work, 1, n_blocks, NULL) == WEIR_OK)
         return true;
-    return e->others != NULL && e->others->make(e->others->user, sequence, pages);
+    const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_POLICY,
+                                           .store = sequence->store,
+                                           .sequence = sequence,
+                                           .pages = pages };
+    return weir_reclaim(&runner->holders, &request, NULL) == WEIR_OK;
 }
 
-weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence,
-                              const weir_reclaim_hook *room, weir_error *error)
+weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence, weir_error *error)
 {
-    eviction_hook           all = { runner, room };
-    const weir_reclaim_hook make = { .make = reclaim_for_eviction, .user = &all };
+    const weir_reclaim_hook hook = { .make = reclaim_for_policy, .user = runner };
     if (sequence->policy_run == NULL) return WEIR_OK;
     WEIR_ASSERT(runner->evictor != NULL);
-    return weir_apply_policy(sequence, runner->evictor, &make, error);
+    return weir_apply_policy(sequence, runner->evictor, &hook, error);
 }
 
 void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_works)

@@ -67,18 +67,15 @@ WEIR_MUST_CHECK weir_status weir_runner_step(weir_runner *runner, weir_work *wor
  * as for a step. */
 WEIR_MUST_CHECK weir_status weir_runner_fill(weir_runner *runner, weir_work *work,
                                              weir_error *error);
-/* With a disk: what is in memory beside the sequences of a step, and may leave it for them. */
+/* What else holds KV pages, and may give them up for a step (reclaim.h); copied. */
 void weir_runner_share(weir_runner *runner, const weir_kv_holders *holders);
-/* Between steps: n_blocks fit in memory afterwards, or EFULL. */
-WEIR_MUST_CHECK weir_status weir_runner_reclaim(const weir_runner *runner, weir_kv_store *store,
-                                                int64_t n_blocks, weir_error *error);
 /* Between steps: blocks of these sequences come back to memory where there is room to spare. */
 void weir_runner_promote(weir_runner *runner, const weir_work *works, int32_t n_works);
 /* With what rows are dropped; borrowed, outlives the steps. NULL: no sequence has a policy. */
 void weir_runner_evict_with(weir_runner *runner, weir_kv_evictor *evictor);
 /* After a step: the sequence drops the rows that its policy lets go (engine/kv/apply_policy.h). */
 WEIR_MUST_CHECK weir_status weir_runner_evict(weir_runner *runner, weir_sequence *sequence,
-                                              const weir_reclaim_hook *room, weir_error *error);
+                                              weir_error *error);
 /* Why a work of the last step failed, a borrowed text. */
 const char *weir_runner_problem(const weir_runner *runner);
 /* Shows the queries of every sequence without a policy, [n_rows, n_heads, head_dim] before rotation

@@ -44,7 +44,7 @@ static void *engine_thread(void *user)
         weir_service_publish(service); /* cancelled ones are gone, whether a step follows or not */
         if (stop) return NULL;
         weir_service_step(service);
-        weir_saver_poll(service->saver);
+        if (service->hooks != NULL) service->hooks->after_step(service->hooks->user);
     }
 }
 
@@ -110,6 +110,12 @@ static weir_sequence *sequence_at(void *user, int32_t i)
                : NULL;
 }
 
+static bool release_saved(void *user)
+{
+    const weir_service_hooks *const hooks = ((weir_service *)user)->hooks;
+    return hooks != NULL && hooks->release(hooks->user);
+}
+
 weir_status weir_service_open(weir_service **out, const weir_service_parts *parts,
                               weir_error *error)
 {
@@ -146,10 +152,13 @@ weir_status weir_service_open(weir_service **out, const weir_service_parts *part
     for (size_t i = 0; status == WEIR_OK && i < n_slots; i++)
         status = weir_sequence_open(&service->slots[i].sequence, parts->store, parts->ledger,
                                     (size_t)parts->info.recurrent_bytes, error);
-    if (status == WEIR_OK)
-        weir_runner_share(
-            parts->runner,
-            &(weir_kv_holders){ .prefix = parts->prefix, .running = sequence_at, .user = service });
+    service->holders = (weir_kv_holders){ .prefix = parts->prefix,
+                                          .running = sequence_at,
+                                          .user = service,
+                                          .release = release_saved,
+                                          .preempt = weir_service_preempt,
+                                          .counts = service->reclaimed };
+    if (status == WEIR_OK) weir_runner_share(parts->runner, &service->holders);
     if (status == WEIR_OK)
         weir_service_publish(service); /* what is free is known before the first step */
     if (status == WEIR_OK && pthread_create(&service->thread, NULL, engine_thread, service) != 0)

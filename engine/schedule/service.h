@@ -13,6 +13,7 @@
 #include "engine/kv/policy.h"
 #include "engine/model/banks.h"
 #include "engine/sample/sampler.h"
+#include "engine/schedule/reclaim_step.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -178,6 +179,7 @@ typedef struct weir_service_stats { /* a consistent copy, any thread */
     int64_t found_texts, found_tokens; /* files that came back because a prompt began like them, and
                                           what of the prompt they held */
     int64_t kept_bytes; /* of pages that only they hold: others get them when they need them */
+    weir_reclaim_count reclaimed[WEIR_RECLAIM_STEPS]; /* KV memory was short: by what was done */
 } weir_service_stats;
 
 typedef struct weir_service_sequence { /* one that has a slot */

@@ -1,4 +1,6 @@
 /* engine/schedule/stats.c - what other threads may see of slots, pages and kept texts. */
+#include <string.h>
+
 #include "engine/schedule/job.h"
 
 /* Pages of all layers and heads are taken and given back together. */
@@ -7,7 +9,7 @@ static int64_t bytes_of(const weir_service *service, weir_kv_pages pages)
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
     const int64_t             per_block = weir_kv_pages_for(spec, 1);
     if (per_block == 0) return 0;
-    return pages.others / per_block * (int64_t)weir_kv_block_stride(spec) +
+    return weir_kv_pages_others(pages) / per_block * (int64_t)weir_kv_block_stride(spec) +
            pages.sinks / per_block * (int64_t)weir_kv_sink_block_stride(spec);
 }
 
@@ -43,12 +45,12 @@ void weir_service_publish(weir_service *service)
         service->seen[service->n_seen++] = stats_of(c);
     }
     const weir_kv_pages free = weir_service_free_pages(service);
+    const int64_t       n_free = free.sinks + weir_kv_pages_others(free);
     const int64_t       per_block = weir_kv_pages_for(weir_kv_store_spec(service->store), 1);
-    service->stats.kv_pages_used = service->info.kv_pages_total - free.sinks - free.others;
+    service->stats.kv_pages_used = service->info.kv_pages_total - n_free;
     service->stats.kv_sink_pages_free = free.sinks;
     service->stats.kv_bytes_used = service->stats.kv_bytes_total - bytes_of(service, free);
-    service->stats.kv_tokens_free =
-        per_block > 0 ? (free.sinks + free.others) / per_block * WEIR_PAGE_TOKENS : 0;
+    service->stats.kv_tokens_free = per_block > 0 ? n_free / per_block * WEIR_PAGE_TOKENS : 0;
     const weir_kv_residency pages = weir_kv_residency_of(service->store);
     service->stats.kv_host_pages_used = pages.pages_on_host;
     service->stats.kv_disk_pages_used = pages.pages_cold - pages.pages_on_host;
@@ -57,6 +59,7 @@ void weir_service_publish(weir_service *service)
     service->stats.kv_bytes_read = pages.bytes_read;
     service->stats.kv_write_errors = pages.write_errors;
     service->stats.kv_read_errors = pages.read_errors;
+    memcpy(service->stats.reclaimed, service->reclaimed, sizeof service->reclaimed);
     if (service->prefix != NULL) {
         const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
         service->stats.kept_tokens = kept.n_tokens;
@@ -66,7 +69,7 @@ void weir_service_publish(weir_service *service)
         service->stats.kept_bytes = bytes_of(service, weir_prefix_reclaimable(service->prefix));
         service->stats.dropped_tokens = kept.dropped_tokens;
         service->stats.unsaved_tokens = kept.unsaved_tokens;
-        weir_saver_count(service->saver, &service->stats);
+        if (service->hooks != NULL) service->hooks->count(service->hooks->user, &service->stats);
     }
     pthread_mutex_unlock(&service->lock);
 }

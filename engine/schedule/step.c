@@ -6,7 +6,6 @@
  * youngest sequence is preempted: it forgets what it computed and is computed again later, bit for
  * bit the same. */
 #include "engine/base/clock.h"
-#include "engine/kv/pruned_cache.h"
 #include "engine/schedule/job.h"
 
 /* ---- planning -------------------------------------------------------------------------------- */
@@ -99,32 +98,25 @@ static int32_t plan(weir_service *service)
     return n_works;
 }
 
-/* ---- room ------------------------------------------------------------------------------------ */
-/* NULL when only one is left. */
-static choice *youngest(const weir_service *service)
+/* ---- memory ---------------------------------------------------------------------------------- */
+/* Pages that the works take: new ones, and copies of shared ones that they write into. */
+static weir_kv_pages wanted_pages(const weir_service *service, int32_t n_works)
 {
-    choice *found = NULL;
-    int32_t n = 0;
-    for (int32_t i = 0; i < service->info.n_slots; i++) {
-        choice *const c = service->slots[i].owner;
-        if (!can_run(&service->slots[i])) continue;
-        n++;
-        if (found == NULL || c->job->serial > found->job->serial ||
-            (c->job == found->job && c->index > found->index))
-            found = c;
-    }
-    return n > 1 ? found : NULL;
+    weir_kv_pages n = { 0 };
+    for (int32_t i = 0; i < n_works; i++)
+        n = weir_kv_pages_plus(n, weir_kv_reserve_pages(&service->works[i].sequence->table,
+                                                        service->store, service->works[i].n_rows));
+    return n;
 }
 
-void weir_choice_preempt(choice *c)
+static weir_status reclaim(const weir_service *service, int32_t n_works, weir_reclaim_caller caller)
 {
-    weir_service *const service = c->job->service;
-    pthread_mutex_lock(&service->lock);
-    service->stats.preemptions++;
-    pthread_mutex_unlock(&service->lock);
-    weir_sequence_reset(c->sequence);
-    c->is_stalled = true;
-    c->is_again = true;
+    const weir_reclaim_request request = { .caller = caller,
+                                           .store = service->store,
+                                           .works = service->works,
+                                           .n_works = n_works,
+                                           .pages = wanted_pages(service, n_works) };
+    return weir_reclaim(&service->holders, &request, NULL);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -246,7 +238,7 @@ static weir_status run_step(weir_service *service, int32_t n_works, const float 
 {
     for (int32_t i = 0; i < n_works; i++)
         weir_choice_want_states(service->working[i], &service->works[i]);
-    weir_service_reclaim(service, n_works);
+    (void)reclaim(service, n_works, WEIR_RECLAIM_FOR_STEP); /* if it fails, the step does */
     weir_service_begin_embedding(service, n_works);
     const weir_status status =
         weir_runner_step(service->runner, service->works, n_works, logits, error);
@@ -317,22 +309,9 @@ void weir_service_step(weir_service *service)
     const float *logits = NULL;
     weir_error   error = { 0 };
     weir_status  status = run_step(service, n_works, &logits, &error);
-    if (status == WEIR_EFULL && weir_saver_give_way(service->saver))
-        status = run_step(service, n_works, &logits, &error);
-    while (status == WEIR_EFULL) {
-        if (service->prefix != NULL &&
-            weir_pruned_drop_oldest(
-                service->prefix)) { /* pages of one size may be missing where there are enough */
-            status = run_step(service, n_works, &logits, &error);
-            continue;
-        }
-        choice *const victim = youngest(service);
-        if (victim == NULL && !weir_service_yield(service, n_works))
-            break; /* a lone sequence always fits: the window is at most the pool */
-        if (victim != NULL) {
-            weir_choice_preempt(victim);
-            n_works = plan(service);
-        }
+    while (status == WEIR_EFULL &&
+           reclaim(service, n_works, WEIR_RECLAIM_FOR_STEP_FULL) == WEIR_OK) {
+        n_works = plan(service); /* without those that were preempted */
         if (n_works == 0) return;
         status = run_step(service, n_works, &logits, &error);
     }

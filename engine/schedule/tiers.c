@@ -1,9 +1,5 @@
 #include "engine/schedule/tiers.h"
 
-#include <inttypes.h>
-
-#include "engine/base/log.h"
-#include "engine/kv/pruned_cache.h"
 #include "engine/schedule/runner.h"
 
 enum {
@@ -66,10 +62,11 @@ static int64_t oldest_block(const weir_kv_store *store, const sequences *all,
     return 0;
 }
 
-/* One block of the longest sequence that has one; ENOTFOUND. */
-static weir_status demote_oldest(weir_kv_store *store, const sequences *all, int32_t hot,
-                                 weir_error *error)
+weir_status weir_tiers_demote_running(weir_kv_store *store, const weir_kv_holders *holders,
+                                      const weir_work *works, int32_t n_works, int32_t hot,
+                                      weir_error *error)
 {
+    const sequences found = sequences_of(holders, works, n_works), *const all = &found;
     const weir_sequence *longest = NULL, *s;
     int64_t              block = 0;
     for (int32_t i = 0; (s = sequence_at(all, i)) != NULL; i++) {
@@ -84,9 +81,8 @@ static weir_status demote_oldest(weir_kv_store *store, const sequences *all, int
                           longest->table.capacity, error);
 }
 
-/* Kept blocks that nobody uses, until n fit or there are no more. */
-static weir_status demote_kept(weir_kv_store *store, weir_prefix *prefix, int64_t n,
-                               weir_error *error)
+weir_status weir_tiers_demote_cached(weir_kv_store *store, weir_prefix *prefix, int64_t n,
+                                     weir_error *error)
 {
     while (prefix != NULL && weir_kv_free_blocks(store) < n) {
         void *const  *blocks[BATCH];
@@ -97,41 +93,6 @@ static weir_status demote_kept(weir_kv_store *store, weir_prefix *prefix, int64_
         for (int32_t i = 0; i < found; i++) WEIR_TRY(weir_kv_demote(store, blocks[i], 1, error));
     }
     return WEIR_OK;
-}
-
-/* A disk that stays full is said 1, 2, 4 ... times. */
-static void log_failure(const weir_kv_store *store, const char *why)
-{
-    const int64_t n = weir_kv_residency_of(store).write_errors;
-    if ((n & (n - 1)) == 0)
-        weir_log(WEIR_LOG_WARNING, "KV pages stay in memory (%" PRId64 " times so far): %s", n,
-                 why);
-}
-
-weir_status weir_tiers_demote(weir_kv_store *store, const weir_kv_holders *holders,
-                              const weir_work *works, int32_t n_works, int32_t hot,
-                              int64_t n_blocks, weir_error *error)
-{
-    weir_error  why = { 0 };
-    weir_status status = WEIR_OK;
-    if (weir_kv_free_blocks(store) >= n_blocks) return WEIR_OK;
-    const sequences all = sequences_of(holders, works, n_works);
-    status = demote_kept(store, holders->prefix, n_blocks, &why);
-    while (holders->prefix != NULL && weir_kv_free_blocks(store) < n_blocks &&
-           weir_pruned_drop_oldest(holders->prefix))
-        continue;
-    while (status == WEIR_OK && weir_kv_free_blocks(store) < n_blocks)
-        status = demote_oldest(store, &all, hot, &why);
-    if (status == WEIR_EIO) log_failure(store, why.text);
-    if (holders->prefix != NULL && weir_kv_free_blocks(store) < n_blocks)
-        weir_prefix_reclaim_memory(holders->prefix, n_blocks);
-    if (weir_kv_free_blocks(store) >= n_blocks) return WEIR_OK;
-    if (why.text[0] == '\0')
-        (void)weir_error_set(&why, WEIR_EFULL,
-                             "what may leave it is in the tier below already; raise %s",
-                             weir_kv_store_budget(store));
-    return weir_error_set(error, WEIR_EFULL, "no memory for %" PRId64 " more tokens of KV: %s",
-                          n_blocks * WEIR_PAGE_TOKENS, why.text);
 }
 
 /* Blocks of the works' sequences that are on disk and worth reading, `most` at most. */
@@ -158,7 +119,8 @@ void weir_tiers_promote(weir_kv_store *store, const weir_kv_holders *holders,
     const int64_t reserve = weir_tiers_least_blocks(
         n_works, 2 * rows, hot); /* what comes back must not leave again for the next steps */
     int64_t n = cold_blocks(store, works, n_works, most);
-    if (n > 0 && demote_kept(store, holders->prefix, reserve + n, NULL) != WEIR_OK) return;
+    if (n > 0 && weir_tiers_demote_cached(store, holders->prefix, reserve + n, NULL) != WEIR_OK)
+        return;
     for (int32_t i = 0; i < n_works; i++) {
         const weir_kv_table *const table = &works[i].sequence->table;
         for (int64_t block = table->n_pages - 1;

@@ -1,36 +1,32 @@
-/* engine/schedule/tiers.h - which blocks of KV pages leave memory for the tier below when it is
- * full (the disk; below a device the host first), and which come back.
+/* engine/schedule/tiers.h - which blocks of KV pages leave memory for the tier below (the disk;
+ * below a device the host first), and which come back. When they leave is in reclaim.h.
  *
- * Out go first the kept texts that no sequence uses, the least recently used ones first; those that
- * lost rows cannot, and are dropped; then the oldest blocks of sequences, those of the longest
- * sequence first. The first block of a sequence (every row attends to it most), sinks, and its last
- * `hot` ones stay. Attention reads it there, so nothing has to come back to be used; what does come
- * back, where there is room to spare or a kept text to take it from, is the newest first. A text
- * there is dropped only when that tier is full too, or fails. Engine thread, between steps. */
+ * Cached prefixes that no sequence uses leave first, LRU first, then the oldest blocks of
+ * sequences, those of the longest sequence first. The first block of a sequence (every row attends
+ * to it most), sinks, and its last `hot` ones stay, as do pruned sequences. Attention reads blocks
+ * where they are, so nothing has to come back to be used; what does come back, where memory is free
+ * or held by an unused prefix, is the newest first. Engine thread, between steps. */
 #pragma once
-#include "engine/kv/prefix.h"
 #include "engine/kv/residency.h"
+#include "engine/schedule/reclaim.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* What holds pages beside the sequences of a step. */
-typedef struct weir_kv_holders {
-    weir_prefix *prefix; /* NULL: nothing is kept */
-    weir_sequence *(*running)(
-        void   *user,
-        int32_t i); /* sequence number i, NULL past the last; NULL: there are no others */
-    void *user;
-} weir_kv_holders;
-
 struct weir_work;
 
-/* Until n_blocks past the sinks fit in memory. EFULL: they do not; the error says why where the
- * disk is the reason. */
-WEIR_MUST_CHECK weir_status weir_tiers_demote(weir_kv_store *store, const weir_kv_holders *holders,
-                                              const struct weir_work *works, int32_t n_works,
-                                              int32_t hot, int64_t n_blocks, weir_error *error);
+/* Unused blocks of the cache, until n_blocks are free in memory or no more can leave; NULL: there
+ * is no cache. An error is the lower tier's. */
+WEIR_MUST_CHECK weir_status weir_tiers_demote_cached(weir_kv_store *store, weir_prefix *prefix,
+                                                     int64_t n_blocks, weir_error *error);
+/* One block of the longest sequence that has one, of the works and of the running ones; ENOTFOUND:
+ * none has. */
+WEIR_MUST_CHECK weir_status weir_tiers_demote_running(weir_kv_store          *store,
+                                                      const weir_kv_holders  *holders,
+                                                      const struct weir_work *works,
+                                                      int32_t n_works, int32_t hot,
+                                                      weir_error *error);
 /* A bounded number of blocks of the works' sequences comes back. */
 void weir_tiers_promote(weir_kv_store *store, const weir_kv_holders *holders,
                         const struct weir_work *works, int32_t n_works, int32_t hot);

@@ -13,7 +13,6 @@
 
 #include "engine/base/heap.h"
 #include "engine/base/line_writer.h"
-#include "engine/schedule/state_service.h"
 #include "engine/serve/access.h"
 #include "engine/serve/errors.h"
 #include "engine/serve/http_chunks.h"
@@ -22,6 +21,7 @@
 #include "engine/serve/metrics.h"
 #include "engine/serve/openai_request.h"
 #include "engine/serve/server.h"
+#include "engine/session/state_service.h"
 #include "offload/ledger.h"
 
 typedef struct weir_connection weir_connection;

@@ -8,9 +8,9 @@
 #include <sys/random.h>
 
 #include "engine/base/memory.h"
-#include "engine/schedule/sessions.h"
 #include "engine/serve/chat_request.h"
 #include "engine/serve/json_in.h"
+#include "engine/session/sessions.h"
 
 static weir_status out_of_memory(weir_api_error *error)
 {

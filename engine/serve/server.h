@@ -10,7 +10,7 @@
 
 #include "engine/base/error.h"
 #include "engine/schedule/service.h"
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "engine/states/states.h"
 #include "engine/text/chat.h"
 #include "engine/text/tokenizer.h"

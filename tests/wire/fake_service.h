@@ -2,7 +2,7 @@
  * pseudo-model for tests of the server. */
 #pragma once
 #include "engine/schedule/service.h"
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "engine/text/tokenizer.h"
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* tests/wire/fake_sessions.c - engine/schedule/sessions.h without files. */
+/* tests/wire/fake_sessions.c - engine/session/sessions.h without files. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

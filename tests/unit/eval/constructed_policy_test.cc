@@ -109,7 +109,9 @@ class ConstructedPolicy : public ::testing::Test {
         const size_t     host = weir_plan_total(&plan) - plan.kv + plan.kv_open +
                             static_cast<size_t>(n_in_memory * block);
         open(more, std::to_string(host) + "B");
-        const weir_kv_holders holders = { nullptr, running, this };
+        weir_kv_holders holders = {};
+        holders.running = running;
+        holders.user = this;
         weir_runner_share(engine_.runner(), &holders);
         n_kept_in_memory_ = n_in_memory * n_layers * n_kv_heads;
     }

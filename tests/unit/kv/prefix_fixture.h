@@ -42,10 +42,10 @@ class Prefix : public ::testing::TestWithParam<Kind> {
     static constexpr int64_t layers = 2, heads = 2, window = 640;
     static constexpr size_t  state_bytes = 64;
 
-    static weir_kv_pages others(int64_t n) { return { 0, n }; }
+    static weir_kv_pages others(int64_t n) { return { 0, { n } }; }
     static bool          same(weir_kv_pages a, weir_kv_pages b)
     {
-        return a.sinks == b.sinks && a.others == b.others;
+        return weir_kv_pages_fit(a, b) && weir_kv_pages_fit(b, a);
     }
 
     /* n_sink_pages more are for the first two blocks of texts, where there are any. */

@@ -114,7 +114,7 @@ TEST_P(Prefix, ReclaimsTheLeastRecentlyUsed)
     keep(text(320, 1), nullptr); // 5 blocks of 4 pages each
     keep(text(320, 2), nullptr);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 0);
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 40);
+    EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 40);
     EXPECT_EQ(take(text(320, 1), nullptr).n_rows, 320);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(20)));
     sound();
@@ -122,7 +122,7 @@ TEST_P(Prefix, ReclaimsTheLeastRecentlyUsed)
     EXPECT_EQ(take(text(320, 2), nullptr).n_rows, 0);
     weir_sequence user = sequence(text(320, 1));
     EXPECT_EQ(weir_prefix_match(prefix_, &user, nullptr, 320).n_rows, 320);
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
+    EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 0);
     EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(21))) << "a sequence uses the rest";
     weir_sequence_close(&user);
     EXPECT_EQ(weir_prefix_stats_of(prefix_).dropped_tokens, 320);
@@ -189,21 +189,21 @@ TEST_P(Prefix, ASequenceGivesItsPagesUpForEqualOnes)
     EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 6);
     weir_prefix_insert(prefix_, &a, nullptr, nullptr, 0, true);
     weir_sequence_close(&a);
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 2);
+    EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 4 * 2);
     weir_prefix_insert(prefix_, &b, nullptr, nullptr, 0, true);
     expect_right(b);
     EXPECT_EQ(weir_kv_store_free_pages(store_), 40 - 4 * 3)
         << "two pages' worth of tokens are shared now";
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
+    EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 0);
     ASSERT_TRUE(compute(&b, 200));
     expect_right(b);
     weir_prefix_insert(prefix_, &b, nullptr, nullptr, 0, true);
     sound();
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 0);
+    EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 0);
     EXPECT_FALSE(weir_prefix_reclaim(prefix_, others(40 - 4 * 4 + 1)))
         << "a sequence uses all that is kept";
     weir_sequence_close(&b);
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 3);
+    EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 4 * 3);
     EXPECT_TRUE(weir_prefix_reclaim(prefix_, others(40)));
     sound();
 }
@@ -275,13 +275,14 @@ TEST_P(Prefix, TheCountOfIdlePagesEqualsTheWalk)
             ASSERT_TRUE(weir_prefix_is_sound(prefix_, &error_))
                 << error_.text << " seed " << seed << " step " << step;
             if (pick(20) == 0)
-                ASSERT_TRUE(weir_prefix_reclaim(prefix_, { free.sinks + pick(idle.sinks + 1),
-                                                           free.others + pick(idle.others + 1) }));
+                ASSERT_TRUE(weir_prefix_reclaim(prefix_,
+                                                { free.sinks + pick(idle.sinks + 1),
+                                                  { free.others[0] + pick(idle.others[0] + 1) } }));
         }
         const weir_kv_pages free = weir_kv_store_free(store_),
                             idle = weir_prefix_reclaimable(prefix_);
-        ASSERT_FALSE(weir_prefix_reclaim(prefix_, { free.sinks + idle.sinks + 1, 0 }));
-        ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), { 0, 0 }))
+        ASSERT_FALSE(weir_prefix_reclaim(prefix_, { free.sinks + idle.sinks + 1, {} }));
+        ASSERT_TRUE(same(weir_prefix_reclaimable(prefix_), others(0)))
             << "all that is behind sinks was in the way of them";
         for (Live &l : live) weir_sequence_close(&l.sequence);
         EXPECT_TRUE(same(weir_prefix_reclaimable(prefix_), weir_prefix_idle_pages(prefix_)));

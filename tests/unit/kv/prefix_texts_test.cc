@@ -28,7 +28,7 @@ TEST_P(Prefix, TellsWhatWillBeDroppedAndIsInNoFile)
     EXPECT_EQ(weir_prefix_match_length(prefix_, s.tokens, s.n_tokens, "mine"), 0);
     ASSERT_EQ(weir_prefix_share(prefix_, &s, salt), 320);
     sound();
-    EXPECT_EQ(weir_prefix_reclaimable(prefix_).others, 4 * 7) << "it is held";
+    EXPECT_EQ(weir_kv_pages_others(weir_prefix_reclaimable(prefix_)), 4 * 7) << "it is held";
     weir_prefix_mark_saved(prefix_, s.tokens, 320, 320, salt);
     weir_sequence_clear(&s);
     sound();

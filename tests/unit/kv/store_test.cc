@@ -232,7 +232,7 @@ TEST_F(Store, SinksHaveTheirPartOfThePool)
     weir_kv_table a = table(), b = table();
     ASSERT_EQ(reserve_to(a, 90), WEIR_OK);
     EXPECT_EQ(weir_kv_store_free(store_).sinks, 6);
-    EXPECT_EQ(weir_kv_store_free(store_).others, 36);
+    EXPECT_EQ(weir_kv_pages_others(weir_kv_store_free(store_)), 36);
     for (int h = 0; h < 6; h++)
         for (int64_t p = 0; p < 2; p++)
             memset(a.pages[h * a.capacity + p], 1 + h, sink); /* under ASan: they are that large */

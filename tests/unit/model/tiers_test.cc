@@ -33,12 +33,14 @@ class Texts {
             sequences_.back()->add(support::some_tokens((size_t)n, 3 + i, engine.n_vocab()));
         }
         logits_.resize(sequences_.size());
-        const weir_kv_holders holders = { nullptr, running, this };
+        weir_kv_holders holders = {};
+        holders.running = running;
+        holders.user = this;
         weir_runner_share(engine.runner(), &holders);
     }
     ~Texts()
     {
-        const weir_kv_holders none = { nullptr, nullptr, nullptr };
+        const weir_kv_holders none = {};
         weir_runner_share(engine_.runner(), &none);
     }
     static weir_sequence *running(void *user, int32_t i)

@@ -83,7 +83,7 @@ class Toy : public support::Reuse {
         for (const std::string &setting : settings_)
             EXPECT_EQ(weir_config_set(&config_, setting.c_str(), &error_), WEIR_OK) << error_.text;
         const weir_engine_options options = { &config_, false, false, nullptr, nullptr, blocks_ };
-        EXPECT_NE(weir_engine_open(&engine_, &options, &error_), WEIR_OK);
+        EXPECT_NE(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK);
         return error_.text;
     }
     std::string folder_ = ::testing::TempDir() + "/toy";

@@ -1,6 +1,6 @@
 /* Service over models with coda layers: warm answers are cold answers, whoever shares the steps,
  * what was preempted, saved and restored. */
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "tests/unit/model/coda.h"
 #include "tests/unit/schedule/call.h"
 

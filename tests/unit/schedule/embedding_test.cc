@@ -183,6 +183,7 @@ TEST_F(Embedding, PreemptionChangesNoBit)
     weir_service_stats stats;
     weir_service_stats_of(service_, &stats);
     EXPECT_GT(stats.preemptions, 0);
+    EXPECT_EQ(stats.reclaimed[WEIR_RECLAIM_PREEMPT].n, stats.preemptions);
 }
 
 } // namespace

@@ -9,8 +9,8 @@
 #include <set>
 
 #include "engine/base/log.h"
-#include "engine/schedule/session_store.h"
-#include "engine/schedule/state_service.h"
+#include "engine/session/session_store.h"
+#include "engine/session/state_service.h"
 #include "tests/unit/model/coda_text.h"
 
 namespace {

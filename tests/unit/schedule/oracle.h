@@ -225,7 +225,7 @@ class Oracle : public ::testing::Test {
                     texts[i]->heads[h].back().position = s->n_computed - n + r;
                 }
             }
-            EXPECT_EQ(weir_runner_evict(engine_.runner(), s, nullptr, engine_.error()), WEIR_OK)
+            EXPECT_EQ(weir_runner_evict(engine_.runner(), s, engine_.error()), WEIR_OK)
                 << engine_.text();
             any = (follow(*texts[i]) && i == 0) || any;
         }

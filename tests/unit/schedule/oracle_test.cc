@@ -156,8 +156,7 @@ TEST_F(Oracle, AWindowSeesWhatItSawBefore)
         const auto half = hidden.begin() + static_cast<int64_t>(seen.n / 2);
         EXPECT_TRUE(std::equal(hidden.begin(), half, half)) << "at " << n_computed;
         if (n_computed > n_prompt) EXPECT_NE(logits[0], logits[1]) << "the other layer lost rows";
-        EXPECT_EQ(weir_runner_evict(engine_.runner(), cut->get(), nullptr, engine_.error()),
-                  WEIR_OK)
+        EXPECT_EQ(weir_runner_evict(engine_.runner(), cut->get(), engine_.error()), WEIR_OK)
             << engine_.text();
     }
 }

@@ -114,7 +114,9 @@ class PolicyTiers : public ::testing::Test {
                                               n_prompt_, chunk, engine_.error()),
                   WEIR_OK)
             << engine_.text();
-        const weir_kv_holders holders = { nullptr, running, this };
+        weir_kv_holders holders = {};
+        holders.running = running;
+        holders.user = this;
         weir_runner_share(engine_.runner(), &holders);
     }
     void close()
@@ -221,9 +223,9 @@ class PolicyTiers : public ::testing::Test {
             }
             for (size_t w = 0; w < works.size(); w++)
                 if (!works[w].failed)
-                    EXPECT_EQ(weir_runner_evict(engine_.runner(), works[w].sequence, nullptr,
-                                                engine_.error()),
-                              WEIR_OK)
+                    EXPECT_EQ(
+                        weir_runner_evict(engine_.runner(), works[w].sequence, engine_.error()),
+                        WEIR_OK)
                         << engine_.text();
             weir_runner_promote(engine_.runner(), works.data(), static_cast<int32_t>(works.size()));
             EXPECT_TRUE(weir_kv_store_is_sound(store(), engine_.error())) << engine_.text();

@@ -93,8 +93,7 @@ class Positions : public Oracle {
             step({ &one->sequence }, n);
             for (int64_t i = 0; first.size() < 20; i++)
                 first.push_back(read(one->get()->table, head, i));
-            EXPECT_EQ(weir_runner_evict(engine_.runner(), one->get(), nullptr, engine_.error()),
-                      WEIR_OK)
+            EXPECT_EQ(weir_runner_evict(engine_.runner(), one->get(), engine_.error()), WEIR_OK)
                 << engine_.text();
         }
         const int64_t gone = 190 - weir_kv_rows_at(&one->get()->table, head);
@@ -185,8 +184,7 @@ class Stream : public Positions {
             while (one->get()->n_computed < 1500) {
                 const int n = one->get()->n_computed < n_prompt ? 20 : 1;
                 logits.push_back(step({ &one->sequence }, n)[0]);
-                EXPECT_EQ(weir_runner_evict(engine_.runner(), one->get(), nullptr, engine_.error()),
-                          WEIR_OK)
+                EXPECT_EQ(weir_runner_evict(engine_.runner(), one->get(), engine_.error()), WEIR_OK)
                     << engine_.text();
             }
         }

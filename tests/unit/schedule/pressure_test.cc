@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/schedule/session_store.h"
+#include "engine/session/session_store.h"
 #include "tests/unit/schedule/support.h"
 
 namespace {

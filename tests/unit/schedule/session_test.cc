@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "tests/unit/schedule/support.h"
 
 namespace {

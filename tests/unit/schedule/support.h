@@ -16,7 +16,7 @@
 #include "engine/base/memory.h"
 #include "engine/engine.h"
 #include "engine/schedule/service.h"
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "offload/dispatch.h"
 #include "offload/ledger.h"
 #include "tests/unit/schedule/call.h"

@@ -6,7 +6,7 @@
 
 #include "engine/kv/policy_run.h"
 #include "engine/schedule/runner.h"
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "tests/unit/schedule/support.h"
 
 namespace turns {
@@ -150,8 +150,7 @@ class Uninterrupted {
             << error_.text;
         const size_t n_vocab = (size_t)weir_model_shape(weir_engine_model(engine_))->n_vocab;
         row_.assign(logits, logits + n_vocab);
-        EXPECT_EQ(weir_runner_evict(weir_engine_runner(engine_), &sequence_, nullptr, &error_),
-                  WEIR_OK)
+        EXPECT_EQ(weir_runner_evict(weir_engine_runner(engine_), &sequence_, &error_), WEIR_OK)
             << error_.text;
         return row_.data();
     }

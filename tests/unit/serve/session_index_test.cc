@@ -2,7 +2,7 @@
 // by what its prompt begins with.
 #include <filesystem>
 
-#include "engine/schedule/session_store.h"
+#include "engine/session/session_store.h"
 #include "tests/unit/serve/engine_fixture.h"
 
 namespace {

@@ -1,4 +1,4 @@
-/* engine/schedule/session_folder.c - the folder of sessions: names, what lies there, and room for
+/* engine/session/session_folder.c - the folder of sessions: names, what lies there, and room for
  * more. */
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "engine/base/file.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 
 #define ENDING ".session"
 

@@ -1,4 +1,4 @@
-/* engine/schedule/sessions.h - conversations that outlive the process: kept texts written to a
+/* engine/session/sessions.h - conversations that outlive the process: kept texts written to a
  * folder and read back.
  *
  * Saving and restoring run on the caller's thread, one at a time; the engine goes on meanwhile. The

@@ -1,4 +1,4 @@
-/* engine/schedule/session_restore.c - from files to kept texts: the engine thread gives the
+/* engine/session/session_restore.c - from files to kept texts: the engine thread gives the
  * sequence empty pages and slots for states, the caller's thread reads into them, the engine thread
  * takes in what has proved right. */
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 
 /* ---- on the engine thread -------------------------------------------------------------------- */
 typedef struct room { /* what one call wants */
@@ -42,6 +42,25 @@ static int64_t piece_rows(const weir_sessions *s)
            WEIR_PAGE_TOKENS;
 }
 
+bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *pages)
+{
+    weir_service *const        service = sessions->service;
+    const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION,
+                                           .store = service->store,
+                                           .pages = *pages };
+    return weir_service_claim(service, *pages) &&
+           weir_reclaim(&service->holders, &request, NULL) == WEIR_OK;
+}
+
+weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks, weir_error *error)
+{
+    const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_MEMORY,
+                                           .store = service->store,
+                                           .blocks = n_blocks,
+                                           .hot = weir_runner_limits_of(service->runner)->hot };
+    return weir_reclaim(&service->holders, &request, error);
+}
+
 /* Pages for so many rows: what was read before is whole, and may move. */
 static void grow(weir_service *service, void *user)
 {
@@ -53,9 +72,8 @@ static void grow(weir_service *service, void *user)
         const int64_t       end = (r->rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
         const weir_kv_pages pages =
             weir_kv_pages_of(weir_kv_store_spec(service->store), sequence->table.n_pages, end);
-        r->status = weir_runner_reclaim(
-            service->runner, service->store,
-            pages.others / weir_kv_pages_for(weir_kv_store_spec(service->store), 1), &r->error);
+        const int64_t n_blocks = weir_kv_pages_blocks(weir_kv_store_spec(service->store), pages);
+        r->status = session_reclaim_memory(service, n_blocks, &r->error);
         if (r->status != WEIR_OK) return;
     }
     r->status = weir_kv_reserve(&sequence->table, service->store, r->rows - sequence->table.n_rows);
@@ -74,9 +92,7 @@ static void make_place(weir_service *service, void *user)
     const weir_kv_pages  pages =
         pages_of_text(weir_kv_store_spec(service->store), s->own.sequence.n_tokens);
     r->status = WEIR_EFULL;
-    if (!weir_saver_release(s->saver, service, pages) ||
-        !weir_prefix_reclaim(service->prefix, pages))
-        return;
+    if (!session_reclaim_pages(s, &pages)) return;
     r->rows = s->own.sequence.n_tokens;
     if (is_tiered(s) && r->rows > piece_rows(s)) r->rows = piece_rows(s);
     grow(service, r);
@@ -352,8 +368,7 @@ static size_t choose(const weir_sessions *s, weir_session_info *list, size_t n)
         if (info.problem != WEIR_OK || !weir_kv_pages_fit(wanted, pages) ||
             info.n_tokens > s->service->info.window)
             continue;
-        pages.sinks -= wanted.sinks;
-        pages.others -= wanted.others;
+        pages = weir_kv_pages_minus(pages, wanted);
         list[i] = list[--first];
         list[first] = info;
     }

@@ -1,10 +1,10 @@
-/* engine/schedule/session_state.c - states as databases keep them (docs/session-format.md, version
+/* engine/session/session_state.c - states as databases keep them (docs/session-format.md, version
  * 4): one of a text, in fewer bits if wanted, with the tokens behind it; and one made of two. */
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/base/clock.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 
 static const weir_model *model_of(const weir_sessions *s)
 {

@@ -1,11 +1,11 @@
-/* engine/schedule/session_pruned.c - sessions of texts that a KV policy watched
+/* engine/session/session_pruned.c - sessions of texts that a KV policy watched
  * (engine/kv/pruned_cache.h): what is saved of an entry, and an entry made of a file once
  * everything in it has proved right: the policy is opened, its state is read, its rows are
  * counted. */
 #include <string.h>
 
 #include "engine/base/memory.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 static bool take(weir_sessions *s, bool is_held)
@@ -192,37 +192,23 @@ static weir_status read_parts(arrival *a, weir_session_reader *reader, weir_erro
                : weir_error_set(error, status, "session %s: %s", s->own.name, why.text);
 }
 
-static weir_kv_pages pages_of(const weir_kv_spec *spec, const int32_t *head_rows)
-{
-    weir_kv_pages n = { 0 };
-    for (int64_t h = 0; h < spec->n_layers * spec->n_kv_heads; h++) {
-        const int64_t pages = ((int64_t)head_rows[h] + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS;
-        const int64_t sinks = pages < spec->sinks.n_pages ? pages : spec->sinks.n_pages;
-        n.sinks += sinks;
-        n.others += pages - sinks;
-    }
-    return n;
-}
-
 /* Pages that nobody has a claim to; all or none. */
 static void make_place(weir_service *service, void *user)
 {
-    arrival *const            a = user;
-    weir_sessions *const      s = a->sessions;
-    const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const weir_kv_pages       pages = pages_of(spec, a->head_rows);
-    const int64_t             heads = weir_kv_pages_for(spec, 1);
+    arrival *const             a = user;
+    weir_sessions *const       s = a->sessions;
+    const weir_kv_spec *const  spec = weir_kv_store_spec(service->store);
+    const weir_kv_pages        pages = weir_kv_reserve_pruned_pages(service->store, a->head_rows);
+    const weir_reclaim_request request = { .caller = WEIR_RECLAIM_FOR_SESSION_FULL,
+                                           .store = service->store };
     a->status = WEIR_EFULL;
-    if (!weir_saver_release(s->saver, service, pages) ||
-        !weir_prefix_reclaim(service->prefix, pages))
-        return;
-    a->status = weir_runner_reclaim(service->runner, service->store,
-                                    (pages.others + heads - 1) / heads, &a->error);
+    if (!session_reclaim_pages(s, &pages)) return;
+    a->status = session_reclaim_memory(service, weir_kv_pages_blocks(spec, pages), &a->error);
     if (a->status != WEIR_OK) return;
     do
         a->status = weir_kv_reserve_pruned(&s->own.sequence.table, service->store,
                                            a->head_rows); /* pages of one size may be missing */
-    while (a->status == WEIR_EFULL && weir_pruned_drop_oldest(service->prefix));
+    while (a->status == WEIR_EFULL && weir_reclaim(&service->holders, &request, NULL) == WEIR_OK);
 }
 
 static weir_status read_rows(const arrival *a, weir_session_reader *reader, weir_error *error)

@@ -1,4 +1,4 @@
-/* engine/schedule/session_save.c - from kept texts to files: the engine thread lets the sequence
+/* engine/session/session_save.c - from kept texts to files: the engine thread lets the sequence
  * share a text's pages and pins its states, the caller's thread writes them, the engine thread lets
  * go. */
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 #include "engine/base/clock.h"
 #include "engine/base/log.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 
 /* ---- on the engine thread -------------------------------------------------------------------- */
 typedef struct wish { /* of one call */

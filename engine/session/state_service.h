@@ -1,10 +1,10 @@
-/* engine/schedule/state_service.h - a database of states beside the engine that computes and
+/* engine/session/state_service.h - a database of states beside the engine that computes and
  * continues them: what `weir db` and the server's /v1/states share.
  *
  * Texts become states, prompts go on from them, two states become one. Any thread; all functions
  * wait. */
 #pragma once
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 #include "engine/states/states.h"
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* engine/schedule/session_internal.h - shared by what runs sessions and what keeps their folder. */
+/* engine/session/session_internal.h - shared by what runs sessions and what keeps their folder. */
 #pragma once
 #include <limits.h>
 #include <stdatomic.h>
@@ -6,9 +6,9 @@
 #include "engine/base/log.h"
 #include "engine/kv/pruned_cache.h"
 #include "engine/schedule/job.h"
-#include "engine/schedule/saver.h"
-#include "engine/schedule/session_store.h"
-#include "engine/schedule/state_form.h"
+#include "engine/session/saver.h"
+#include "engine/session/session_store.h"
+#include "engine/session/state_form.h"
 
 /* A kept text on its way to a file or from one. */
 typedef struct session_carrier {
@@ -110,6 +110,12 @@ WEIR_MUST_CHECK weir_status session_write_text(weir_sessions *sessions, int writ
 WEIR_MUST_CHECK weir_status session_restore_named(weir_sessions *sessions, const char *name,
                                                   weir_session_result *result,
                                                   weir_error          *error); /* lock held */
+
+/* Engine thread. Pages that no running sequence has a claim to are free; blocks are near the
+ * kernels. */
+bool session_reclaim_pages(const weir_sessions *sessions, const weir_kv_pages *pages);
+WEIR_MUST_CHECK weir_status session_reclaim_memory(const weir_service *service, int64_t n_blocks,
+                                                   weir_error *error);
 
 /* The file's section, and the salt that counts. */
 WEIR_MUST_CHECK weir_status session_read_salt(weir_sessions *sessions, weir_session_reader *reader,

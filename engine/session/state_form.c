@@ -1,4 +1,4 @@
-#include "engine/schedule/state_form.h"
+#include "engine/session/state_form.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "engine/schedule/state_service.h"
+#include "engine/session/state_service.h"
 
 #include <inttypes.h>
 #include <jansson.h>

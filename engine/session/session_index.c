@@ -1,4 +1,4 @@
-/* engine/schedule/session_index.c - automatic files found by what is in them. Nobody names them, so
+/* engine/session/session_index.c - automatic files found by what is in them. Nobody names them, so
  * a prompt is compared with what they begin with: hashes of their first 512, 1024, 2048 ... tokens
  * say which may be of use, their tokens say how much. The index is a hint: a file that is gone is
  * found out when it is opened. */
@@ -8,7 +8,7 @@
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 #include "offload/ledger.h"
 
 enum { LEVELS = 16, MOST_ENTRIES = 1024, CANDIDATES = 4 };

@@ -1,14 +1,14 @@
-/* engine/schedule/sessions.c - opening and closing, and one at a time. A session goes through one
+/* engine/session/sessions.c - opening and closing, and one at a time. A session goes through one
  * sequence that belongs to the sessions: the engine thread lets it share the pages of a kept text
  * (session_save.c; nobody writes to those) or gives it empty ones (session_restore.c), the caller's
  * thread moves the bytes, and the engine thread takes everything back. */
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 
 /* ---- opening --------------------------------------------------------------------------------- */
 /* With a disk, what the sequence holds may move like that of others. */

@@ -1,8 +1,8 @@
-/* engine/schedule/session_store.h - opening the sessions of an engine, and what happens without
+/* engine/session/session_store.h - opening the sessions of an engine, and what happens without
  * anyone asking. */
 #pragma once
 #include "engine/kv/session_file.h"
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -1,11 +1,11 @@
-/* engine/schedule/state_form.h - the recurrent memory of a sequence as state databases keep it: in
+/* engine/session/state_form.h - the recurrent memory of a sequence as state databases keep it: in
  * fewer bits, or made of two.
  *
  * Layers whose blocks can are packed and merged (engine/model/state_ops.h); the memory of others is
  * kept to the bit, and cannot be merged. */
 #pragma once
 #include "engine/model/model.h"
-#include "engine/schedule/sessions.h"
+#include "engine/session/sessions.h"
 
 #ifdef __cplusplus
 extern "C" {

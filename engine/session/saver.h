@@ -1,4 +1,4 @@
-/* engine/schedule/saver.h - kept texts that will be dropped, because memory is short, are written
+/* engine/session/saver.h - kept texts that will be dropped, because memory is short, are written
  * to files before.
  *
  * The engine thread looks for one after a step, when the pages that are free or cost nothing to
@@ -7,8 +7,7 @@
  * lock: it waits for a copy of one page, never for the disk, and the text is dropped as if nobody
  * had begun to save it. */
 #pragma once
-#include "engine/kv/store.h"
-#include "engine/schedule/service.h"
+#include "engine/base/error.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -27,15 +26,6 @@ void weir_saver_close(weir_saver *saver); /* NULL-safe; while the service runs *
 /* Waits for the text that is being written; no other one is begun until weir_saver_resume. */
 void weir_saver_pause(weir_saver *saver);
 void weir_saver_resume(weir_saver *saver);
-
-/* ---- engine thread; `saver` may be NULL ------------------------------------------------------ */
-void weir_saver_poll(weir_saver *saver);
-/* So many pages are unclaimed, or are once the saver has let go of what it holds: then it has. */
-bool weir_saver_release(weir_saver *saver, const weir_service *service, weir_kv_pages wanted);
-/* Lets go of what is held; false: nothing was. */
-bool weir_saver_give_way(weir_saver *saver);
-/* What it has done, into the fields of the same meaning. */
-void weir_saver_count(const weir_saver *saver, weir_service_stats *stats);
 
 #ifdef __cplusplus
 }

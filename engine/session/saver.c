@@ -1,4 +1,4 @@
-#include "engine/schedule/saver.h"
+#include "engine/session/saver.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -6,14 +6,15 @@
 
 #include "engine/base/log.h"
 #include "engine/base/memory.h"
-#include "engine/schedule/session_internal.h"
+#include "engine/session/session_internal.h"
 #include "offload/ledger.h"
 
 enum { TRIES = 4 /* texts that one look finds not worth a file */ };
 
 struct weir_saver {
-    weir_sessions    *sessions;
-    weir_ledger_payer payer;
+    weir_sessions     *sessions;
+    weir_ledger_payer  payer;
+    weir_service_hooks hooks;
     /* ---- the engine thread's */
     session_carrier text;
     int32_t n_whole; /* tokens of the text that was looked at: the last of them may be of no use */
@@ -21,7 +22,7 @@ struct weir_saver {
     weir_kv_pages      reserve;
     int64_t            seen_free; /* pages, when nothing was found */
     int64_t            seen_tokens; /* that were kept then */
-    weir_service_stats counts; /* only fields that weir_saver_count copies */
+    weir_service_stats counts; /* only fields that `count` copies */
     /* ---- handed over with has_work */
     weir_session_text   file;
     weir_session_source source;
@@ -181,17 +182,19 @@ static bool begin(weir_saver *s)
 
 /* A look costs a pass over the tree: none while nothing was kept and few pages were taken since the
  * last one. */
-void weir_saver_poll(weir_saver *s)
+static void save_next(void *user)
 {
     enum { SHARE = 32 };
-    if (s == NULL || s->is_busy || s->is_paused) return;
+    weir_saver *const s = user;
+    if (s->is_busy || s->is_paused) return;
     weir_service *const     service = s->sessions->service;
     const weir_prefix_stats kept = weir_prefix_stats_of(service->prefix);
     const int64_t           free = weir_kv_store_free_pages(service->store),
                   written = kept.n_tokens + kept.dropped_tokens;
     const bool has_room = weir_kv_pages_fit(s->reserve, weir_kv_store_free(service->store)) &&
                           weir_prefix_has_free_states(service->prefix, CHOICE_MARKS);
-    if (has_room || (written == s->seen_tokens && free + s->reserve.others / SHARE >= s->seen_free))
+    if (has_room || (written == s->seen_tokens &&
+                     free + weir_kv_pages_others(s->reserve) / SHARE >= s->seen_free))
         return;
     for (int i = 0; i < TRIES; i++) {
         if (!weir_prefix_next_victim(service->prefix, s->reserve, CHOICE_MARKS, WEIR_SAVED_TOKENS,
@@ -204,27 +207,19 @@ void weir_saver_poll(weir_saver *s)
     }
 }
 
-static bool holds_pages(const weir_saver *s)
+static bool holds_pages(const weir_saver *s) { return s->is_busy && !s->is_taken_away; }
+
+static weir_kv_pages held_pages(const void *user)
 {
-    return s != NULL && s->is_busy && !s->is_taken_away;
+    const weir_saver *const s = user;
+    const int64_t           rows = holds_pages(s) ? s->text.sequence.n_computed : 0;
+    return weir_kv_pages_of(weir_kv_store_spec(s->sessions->service->store), 0,
+                            (rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
 }
 
-bool weir_saver_release(weir_saver *s, const weir_service *service, weir_kv_pages wanted)
+static bool release(void *user)
 {
-    const weir_kv_pages unclaimed = weir_service_unclaimed_pages(service);
-    if (weir_kv_pages_fit(wanted, unclaimed)) return true;
-    if (!holds_pages(s)) return false;
-    const weir_kv_pages held =
-        weir_kv_pages_of(weir_kv_store_spec(service->store), 0,
-                         (s->text.sequence.n_computed + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
-    return weir_kv_pages_fit(wanted, (weir_kv_pages){ unclaimed.sinks + held.sinks,
-                                                      unclaimed.others + held.others }) &&
-           weir_saver_give_way(s) &&
-           weir_kv_pages_fit(wanted, weir_service_unclaimed_pages(service));
-}
-
-bool weir_saver_give_way(weir_saver *s)
-{
+    weir_saver *const s = user;
     if (!holds_pages(s)) return false;
     (void)pthread_mutex_lock(&s->lock);
     s->is_gone = true;
@@ -240,9 +235,9 @@ bool weir_saver_give_way(weir_saver *s)
     return true;
 }
 
-void weir_saver_count(const weir_saver *s, weir_service_stats *stats)
+static void count(const void *user, weir_service_stats *stats)
 {
-    if (s == NULL) return;
+    const weir_saver *const s = user;
     stats->saved_texts = s->counts.saved_texts;
     stats->saved_tokens = s->counts.saved_tokens;
     stats->save_failures = s->counts.save_failures;
@@ -255,32 +250,42 @@ static void enter(weir_service *service, void *user)
 {
     weir_saver *const s = user;
     service->guests[1] = &s->text.sequence;
-    service->saver = s;
+    service->hooks = &s->hooks;
 }
 
 static void leave(weir_service *service, void *user)
 {
     (void)user;
     service->guests[1] = NULL;
-    service->saver = NULL;
+    service->hooks = NULL;
+}
+
+/* The next prompt may be as long as the window; half of the pool at most. */
+static weir_kv_pages reserve_of(const weir_kv_store *store)
+{
+    const weir_kv_spec *const spec = weir_kv_store_spec(store);
+    const weir_kv_pages       all = weir_kv_store_all(store);
+    weir_kv_pages             n =
+        weir_kv_pages_of(spec, 0, (spec->max_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
+    if (n.sinks > all.sinks / 2) n.sinks = all.sinks / 2;
+    for (int i = 0; i < WEIR_KV_SIZE_CLASSES; i++)
+        if (n.others[i] > all.others[i] / 2) n.others[i] = all.others[i] / 2;
+    return n;
 }
 
 weir_status weir_saver_open(weir_saver **out, weir_sessions *sessions, weir_error *error)
 {
     weir_service *const       service = sessions->service;
     const weir_kv_spec *const spec = weir_kv_store_spec(service->store);
-    const weir_kv_pages       window =
-        weir_kv_pages_of(spec, 0, (spec->max_rows + WEIR_PAGE_TOKENS - 1) / WEIR_PAGE_TOKENS);
-    const int64_t     half = (spec->n_pages - spec->n_sink_pages) / 2;
-    weir_saver *const s = calloc(1, sizeof *s);
+    weir_saver *const         s = calloc(1, sizeof *s);
     if (s == NULL)
         return weir_error_set(error, WEIR_ENOMEM, "no memory to save texts under pressure");
     s->sessions = sessions;
+    s->hooks = (weir_service_hooks){
+        .after_step = save_next, .release = release, .held = held_pages, .count = count, .user = s
+    };
     s->source = (weir_session_source){ .page = copy_page, .state = copy_state, .user = s };
-    s->reserve = (weir_kv_pages){
-        .sinks = window.sinks < spec->n_sink_pages / 2 ? window.sinks : spec->n_sink_pages / 2,
-        .others = window.others < half ? window.others : half
-    }; /* the next prompt may be as long as the window */
+    s->reserve = reserve_of(service->store);
     s->seen_free = INT64_MAX;
     weir_ledger_payer_init(&s->payer, service->ledger, WEIR_ACCOUNT_HTTP, NULL);
     (void)pthread_mutex_init(&s->lock, NULL);

@@ -1,0 +1,205 @@
+#include "engine/schedule/reclaim.h"
+
+#include <inttypes.h>
+
+#include "engine/base/log.h"
+#include "engine/kv/pruned_cache.h"
+#include "engine/kv/residency.h"
+#include "engine/schedule/runner.h"
+#include "engine/schedule/tiers.h"
+
+typedef struct reclaim {
+    const weir_kv_holders      *holders;
+    const weir_reclaim_request *request;
+    weir_status                 demoted; /* of the last demotion */
+    weir_error                  why; /* it failed */
+} reclaim;
+
+/* ---- the steps ------------------------------------------------------------------------------- */
+/* Each returns true when it freed something and may be asked again. */
+static bool demote_cached(reclaim *r)
+{
+    const weir_reclaim_request *const request = r->request;
+    const int64_t                     before = weir_kv_free_blocks(request->store);
+    if (r->holders->prefix == NULL) return false;
+    r->demoted =
+        weir_tiers_demote_cached(request->store, r->holders->prefix, request->blocks, &r->why);
+    return r->demoted == WEIR_OK && weir_kv_free_blocks(request->store) > before;
+}
+
+static bool drop_cached(reclaim *r)
+{
+    const weir_reclaim_request *const request = r->request;
+    return r->holders->prefix != NULL &&
+           !weir_kv_pages_fit(request->pages, weir_kv_store_free(request->store)) &&
+           weir_prefix_reclaim(r->holders->prefix, request->pages);
+}
+
+static bool release_saved(reclaim *r)
+{
+    const weir_kv_holders *const holders = r->holders;
+    if (holders->release == NULL || !holders->release(holders->user)) return false;
+    (void)drop_cached(r);
+    return true;
+}
+
+static bool drop_pruned(reclaim *r)
+{
+    return r->holders->prefix != NULL && weir_pruned_drop_oldest(r->holders->prefix);
+}
+
+static bool demote_running(reclaim *r)
+{
+    const weir_reclaim_request *const request = r->request;
+    if (r->demoted != WEIR_OK) return false;
+    r->demoted = weir_tiers_demote_running(request->store, r->holders, request->works,
+                                           request->n_works, request->hot, &r->why);
+    return r->demoted == WEIR_OK;
+}
+
+static bool drop_cached_in_memory(reclaim *r)
+{
+    if (r->holders->prefix != NULL)
+        weir_prefix_reclaim_memory(r->holders->prefix, r->request->blocks);
+    return false;
+}
+
+static bool drop_shared(reclaim *r)
+{
+    return r->holders->prefix != NULL &&
+           weir_prefix_release_shared(r->holders->prefix, r->request->sequence);
+}
+
+static bool preempt(reclaim *r)
+{
+    const weir_kv_holders *const holders = r->holders;
+    return holders->preempt != NULL && holders->preempt(holders->user, r->request->sequence);
+}
+
+static bool drop_tails(reclaim *r)
+{
+    bool any = false;
+    for (int32_t i = 0; r->holders->prefix != NULL && i < r->request->n_works; i++)
+        any = weir_prefix_release_tail(r->holders->prefix, r->request->works[i].sequence) || any;
+    return any;
+}
+
+static const struct {
+    const char *name, *cost; /* cost: what the next use of it takes */
+    bool (*run)(reclaim *r);
+} steps[WEIR_RECLAIM_STEPS] = {
+    [WEIR_RECLAIM_DEMOTE_CACHED] = { "demote cached prefixes", "a read from the lower tier",
+                                     demote_cached },
+    [WEIR_RECLAIM_CACHED] = { "drop cached prefixes", "prefill, or a read of their session file",
+                              drop_cached },
+    [WEIR_RECLAIM_SAVED] = { "stop saving a text", "prefill: it gets no session file",
+                             release_saved },
+    [WEIR_RECLAIM_PRUNED] = { "drop a pruned cache", "prefill under its policy", drop_pruned },
+    [WEIR_RECLAIM_DEMOTE_RUNNING] = { "demote running sequences",
+                                      "a read from the lower tier in each step", demote_running },
+    [WEIR_RECLAIM_CACHED_IN_MEMORY] = { "drop cached prefixes in memory", "prefill",
+                                        drop_cached_in_memory },
+    [WEIR_RECLAIM_SHARED] = { "drop the cached copy of a pruned sequence",
+                              "prefill, if another request begins so", drop_shared },
+    [WEIR_RECLAIM_PREEMPT] = { "preempt the youngest sequence", "all of it is computed again",
+                               preempt },
+    [WEIR_RECLAIM_TAIL] = { "drop the cached last page", "prefill of at most a page", drop_tails },
+};
+
+/* ---- who may take which ---------------------------------------------------------------------- */
+typedef enum goal {
+    GOAL_PAGES, /* of the pool */
+    GOAL_BLOCKS, /* of memory */
+    GOAL_ANY /* the caller tries again after each step */
+} goal;
+
+#define STEP(name) (1u << WEIR_RECLAIM_##name)
+
+/* STEP_FULL goes on where STEP ended: the step was tried in between, and may have been refused for
+ * blocks near the kernels. A policy never stops a save: the sequence can wait until it is written.
+ * A session never preempts; if a save is in its way, weir_service_claim has stopped it. */
+static const struct {
+    goal     goal;
+    uint32_t steps;
+} callers[WEIR_RECLAIM_CALLERS] = {
+    [WEIR_RECLAIM_FOR_STEP] = { GOAL_PAGES, STEP(CACHED) | STEP(SAVED) },
+    [WEIR_RECLAIM_FOR_STEP_FULL] = { GOAL_ANY,
+                                     STEP(SAVED) | STEP(PRUNED) | STEP(PREEMPT) | STEP(TAIL) },
+    [WEIR_RECLAIM_FOR_MEMORY] = { GOAL_BLOCKS, STEP(DEMOTE_CACHED) | STEP(PRUNED) |
+                                                   STEP(DEMOTE_RUNNING) | STEP(CACHED_IN_MEMORY) },
+    [WEIR_RECLAIM_FOR_POLICY] = { GOAL_ANY, STEP(CACHED) | STEP(PRUNED) | STEP(SHARED) },
+    [WEIR_RECLAIM_FOR_POLICY_FULL] = { GOAL_ANY, STEP(PREEMPT) },
+    [WEIR_RECLAIM_FOR_SESSION] = { GOAL_PAGES, STEP(CACHED) },
+    [WEIR_RECLAIM_FOR_SESSION_FULL] = { GOAL_ANY, STEP(PRUNED) },
+};
+
+#undef STEP
+
+static bool is_met(const weir_reclaim_request *request)
+{
+    switch (callers[request->caller].goal) {
+    case GOAL_PAGES: return weir_kv_pages_fit(request->pages, weir_kv_store_free(request->store));
+    case GOAL_BLOCKS: return weir_kv_free_blocks(request->store) >= request->blocks;
+    case GOAL_ANY: return false;
+    }
+    return false;
+}
+
+/* Pages that the caller's goal counts. */
+static int64_t free_pages(const weir_reclaim_request *request)
+{
+    if (callers[request->caller].goal != GOAL_BLOCKS)
+        return weir_kv_store_free_pages(request->store);
+    return weir_kv_free_blocks(request->store) *
+           weir_kv_pages_for(weir_kv_store_spec(request->store), 1);
+}
+
+/* One run of a step, counted if it freed something. */
+static bool run(reclaim *r, weir_reclaim_step step)
+{
+    const int64_t before = free_pages(r->request);
+    const bool    again = steps[step].run(r);
+    const int64_t freed = free_pages(r->request) - before;
+    if (!again && freed <= 0) return false;
+    weir_log(WEIR_LOG_DEBUG, "KV memory is short: %s, %" PRId64 " pages (costs %s)",
+             steps[step].name, freed, steps[step].cost);
+    if (r->holders->counts != NULL) {
+        r->holders->counts[step].n++;
+        r->holders->counts[step].pages += freed > 0 ? freed : 0;
+    }
+    return again;
+}
+
+/* A disk that stays full is reported after 1, 2, 4 ... failures. */
+static void log_failure(const weir_kv_store *store, const char *why)
+{
+    const int64_t n = weir_kv_residency_of(store).write_errors;
+    if ((n & (n - 1)) == 0)
+        weir_log(WEIR_LOG_WARNING, "KV pages stay in memory (%" PRId64 " times so far): %s", n,
+                 why);
+}
+
+static weir_status refuse(reclaim *r, weir_error *error)
+{
+    if (callers[r->request->caller].goal != GOAL_BLOCKS) return WEIR_EFULL;
+    if (r->why.text[0] == '\0')
+        (void)weir_error_set(&r->why, WEIR_EFULL,
+                             "what may leave it is in the tier below already; raise %s",
+                             weir_kv_store_budget(r->request->store));
+    return weir_error_set(error, WEIR_EFULL, "no memory for %" PRId64 " more tokens of KV: %s",
+                          r->request->blocks * WEIR_PAGE_TOKENS, r->why.text);
+}
+
+weir_status weir_reclaim(const weir_kv_holders *holders, const weir_reclaim_request *request,
+                         weir_error *error)
+{
+    reclaim r = { .holders = holders, .request = request };
+    bool    any = false;
+    for (int i = 0; i < WEIR_RECLAIM_STEPS; i++) {
+        if ((callers[request->caller].steps & 1u << i) == 0) continue;
+        while (!any && !is_met(request) && run(&r, (weir_reclaim_step)i))
+            any = callers[request->caller].goal == GOAL_ANY;
+    }
+    if (r.demoted == WEIR_EIO) log_failure(request->store, r.why.text);
+    return any || is_met(request) ? WEIR_OK : refuse(&r, error);
+}

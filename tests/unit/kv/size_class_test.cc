@@ -1,0 +1,93 @@
+/* Layers with pages of different sizes, and a pruned sequence that holds pages of one size only:
+ * free pages of the other sizes are of no use to a text that needs all. */
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "engine/kv/prefix.h"
+
+namespace {
+
+class SizeClass : public ::testing::Test {
+  protected:
+    static constexpr int64_t layers = 2, kv_heads = 2, blocks = 6, window = 640;
+
+    void SetUp() override
+    {
+        const size_t caps[WEIR_TIER_COUNT] = {};
+        ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
+        weir_kv_spec spec = {};
+        spec.n_layers = layers;
+        spec.n_kv_heads = kv_heads;
+        spec.key_dim = spec.value_dim = 32;
+        spec.formats = formats_;
+        spec.n_pages = blocks * layers * kv_heads;
+        spec.max_rows = window;
+        spec.evicts = true;
+        ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
+        const weir_prefix_limits limits = { 40, 0, 0, 0, 0 };
+        ASSERT_EQ(weir_prefix_open(&prefix_, store_, ledger_, &limits, &error_), WEIR_OK);
+        for (weir_sequence *s : { &pruned_, &whole_ })
+            ASSERT_EQ(weir_sequence_open(s, store_, ledger_, 0, &error_), WEIR_OK);
+        cache(128);
+    }
+    void TearDown() override
+    {
+        for (weir_sequence *s : { &pruned_, &whole_ }) weir_sequence_close(s);
+        weir_prefix_close(prefix_);
+        EXPECT_EQ(weir_kv_store_free_pages(store_), blocks * layers * kv_heads);
+        weir_kv_store_close(store_);
+        weir_ledger_close(ledger_);
+    }
+    void cache(int32_t n)
+    {
+        weir_sequence *const s = &whole_;
+        for (int32_t i = 0; i < n; i++) s->tokens[i] = i;
+        s->n_tokens = s->n_computed = n;
+        ASSERT_EQ(weir_kv_reserve(&s->table, store_, n), WEIR_OK);
+        weir_kv_commit(&s->table, n);
+        EXPECT_EQ(weir_prefix_insert(prefix_, s, nullptr, nullptr, 0, false), 0);
+        weir_sequence_clear(s);
+    }
+    /* So many pages for each head of the first layer, none for the second. */
+    void prune_to(int32_t n_pages)
+    {
+        const int32_t rows[layers * kv_heads] = { n_pages * 64, n_pages * 64, 0, 0 };
+        ASSERT_EQ(weir_kv_reserve_pruned(&pruned_.table, store_, rows), WEIR_OK);
+    }
+    int64_t n_cached() const { return weir_prefix_stats_of(prefix_).n_tokens; }
+
+    const weir_kv_pair formats_[layers] = { { WEIR_KV_F16, WEIR_KV_F16 },
+                                            { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
+    weir_ledger       *ledger_ = nullptr;
+    weir_kv_store     *store_ = nullptr;
+    weir_prefix       *prefix_ = nullptr;
+    weir_sequence      pruned_ = {}, whole_ = {};
+    weir_error         error_ = {};
+};
+
+TEST_F(SizeClass, FreePagesOfAnotherSizeDoNotFit)
+{
+    prune_to(4); /* all of the first layer's 12 pages, with those of the cache */
+    const weir_kv_pages wanted = weir_kv_reserve_pages(&whole_.table, store_, 64);
+    EXPECT_EQ(weir_kv_store_free_pages(store_), 8) << "twice what a block has";
+    EXPECT_FALSE(weir_kv_pages_fit(wanted, weir_kv_store_free(store_)));
+    EXPECT_EQ(weir_kv_reserve(&whole_.table, store_, 64), WEIR_EFULL);
+    EXPECT_TRUE(weir_prefix_reclaim(prefix_, wanted));
+    EXPECT_EQ(n_cached(), 64) << "one block was missing";
+    EXPECT_EQ(weir_kv_reserve(&whole_.table, store_, 64), WEIR_OK);
+}
+
+TEST_F(SizeClass, NothingIsDroppedForASizeThatCannotBeHad)
+{
+    weir_prefix_cursor cursor = {};
+    char               salt[WEIR_PREFIX_SALT + 1], name[WEIR_PREFIX_NAME + 1];
+    prune_to(4);
+    ASSERT_TRUE(weir_prefix_next(prefix_, &cursor, &whole_, salt, name));
+    EXPECT_EQ(weir_prefix_share(prefix_, &whole_, nullptr), 128) << "in use";
+    const weir_kv_pages one = weir_kv_pages_of(weir_kv_store_spec(store_), 0, 1);
+    EXPECT_FALSE(weir_prefix_reclaim(prefix_, one));
+    EXPECT_EQ(n_cached(), 128);
+}
+
+} // namespace

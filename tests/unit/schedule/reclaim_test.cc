@@ -1,0 +1,205 @@
+/* What is freed when KV memory is short, in which order, and for whom. */
+#include "engine/schedule/reclaim.h"
+
+#include <string>
+#include <vector>
+
+#include "engine/schedule/runner.h"
+#include "tests/unit/kv/prefix_fixture.h"
+
+namespace prefix {
+namespace {
+
+class Reclaim : public Prefix {
+  protected:
+    static constexpr int64_t block = layers * heads; /* pages of 64 tokens */
+
+    /* A save that is let go, and sequences that are preempted, as often as these say. */
+    static bool release(void *user)
+    {
+        Reclaim *const self = static_cast<Reclaim *>(user);
+        self->asked_.push_back("release");
+        if (self->held_.store == nullptr) return false;
+        weir_sequence_close(&self->held_);
+        self->held_ = {};
+        return true;
+    }
+    static bool preempt(void *user, const weir_sequence *behind)
+    {
+        Reclaim *const self = static_cast<Reclaim *>(user);
+        self->asked_.push_back("preempt");
+        self->behind_ = behind;
+        return self->n_preemptible_-- > 0;
+    }
+    static weir_sequence *running(void *user, int32_t i)
+    {
+        return i == 0 ? static_cast<Reclaim *>(user)->running_ : nullptr;
+    }
+    weir_status reclaim(weir_reclaim_caller caller, int64_t n_blocks,
+                        const std::vector<weir_work> &works = {},
+                        const weir_sequence          *sequence = nullptr)
+    {
+        const weir_kv_holders      holders = { prefix_, running, this, release, preempt, counts_ };
+        const weir_reclaim_request request = { .caller = caller,
+                                               .store = store_,
+                                               .works = works.data(),
+                                               .n_works = static_cast<int32_t>(works.size()),
+                                               .sequence = sequence,
+                                               .pages = others(n_blocks * block),
+                                               .blocks = n_blocks,
+                                               .hot = 1 };
+        error_ = {};
+        const weir_status status = weir_reclaim(&holders, &request, &error_);
+        sound();
+        return status;
+    }
+    /* Of all steps, those that freed something: name the ones that may have. */
+    void expect_steps(std::vector<weir_reclaim_step> steps)
+    {
+        for (int i = 0; i < WEIR_RECLAIM_STEPS; i++) {
+            const bool is_listed = std::find(steps.begin(), steps.end(),
+                                             static_cast<weir_reclaim_step>(i)) != steps.end();
+            EXPECT_EQ(counts_[i].n > 0, is_listed) << "step " << i;
+        }
+    }
+    bool is_cached(const Text &t)
+    {
+        return weir_prefix_match_length(prefix_, t.data(), static_cast<int32_t>(t.size()),
+                                        nullptr) > 0;
+    }
+    /* A text that is cached and that a sequence shares. */
+    weir_sequence share(const Text &t)
+    {
+        keep(t, nullptr);
+        weir_sequence s = sequence(t);
+        EXPECT_EQ(weir_prefix_share(prefix_, &s, nullptr), s.n_tokens);
+        return s;
+    }
+
+    std::vector<std::string> asked_;
+    weir_reclaim_count       counts_[WEIR_RECLAIM_STEPS] = {};
+    weir_sequence            held_ = {}, *running_ = nullptr;
+    const weir_sequence     *behind_ = nullptr;
+    int                      n_preemptible_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, Reclaim, ::testing::Values(Kind{ false, false }), kind_name);
+
+TEST_P(Reclaim, WhatIsFreeCostsNothing)
+{
+    open(4 * block, 40, 0);
+    keep(text(128, 1), nullptr);
+    for (const auto caller : { WEIR_RECLAIM_FOR_STEP, WEIR_RECLAIM_FOR_SESSION })
+        EXPECT_EQ(reclaim(caller, 2), WEIR_OK);
+    expect_steps({});
+    EXPECT_TRUE(asked_.empty());
+}
+
+TEST_P(Reclaim, APrefixGoesBeforeASaveIsStopped)
+{
+    open(6 * block, 40, 0);
+    held_ = share(text(128, 1));
+    keep(text(128, 2), nullptr);
+    keep(text(128, 3), nullptr);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 2), WEIR_OK);
+    EXPECT_FALSE(is_cached(text(128, 2))) << "the least recently used one";
+    EXPECT_TRUE(is_cached(text(128, 3)));
+    expect_steps({ WEIR_RECLAIM_CACHED });
+    EXPECT_EQ(counts_[WEIR_RECLAIM_CACHED].pages, 2 * block);
+    EXPECT_TRUE(asked_.empty());
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 6), WEIR_OK) << "all there is";
+    EXPECT_EQ(asked_.front(), "release");
+    EXPECT_FALSE(is_cached(text(128, 1)));
+    EXPECT_GT(counts_[WEIR_RECLAIM_SAVED].pages, 0);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 7), WEIR_EFULL);
+}
+
+TEST_P(Reclaim, ASessionStopsNoSaveAndPreemptsNothing)
+{
+    open(4 * block, 40, 0);
+    held_ = share(text(128, 1));
+    n_preemptible_ = 1;
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_SESSION, 3), WEIR_EFULL);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_SESSION_FULL, 3), WEIR_EFULL);
+    EXPECT_TRUE(asked_.empty());
+    weir_sequence_close(&held_);
+}
+
+/* One step at a time, as the caller tries again after each. */
+TEST_P(Reclaim, AStepThatWasRefusedPreemptsLast)
+{
+    open(4 * block, 40, 0);
+    held_ = share(text(128, 1));
+    n_preemptible_ = 1;
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 3), WEIR_OK);
+    EXPECT_EQ(asked_, std::vector<std::string>{ "release" });
+    asked_.clear();
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 3), WEIR_OK);
+    EXPECT_EQ(asked_, (std::vector<std::string>{ "release", "preempt" }));
+    EXPECT_EQ(behind_, nullptr);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 3), WEIR_EFULL);
+    expect_steps({ WEIR_RECLAIM_SAVED, WEIR_RECLAIM_PREEMPT });
+}
+
+TEST_P(Reclaim, TheLastSequenceTakesItsPageBackFromTheCache)
+{
+    open(2 * block, 40, 0);
+    weir_sequence s = share(text(100, 1));
+    weir_work     work = {};
+    work.sequence = &s;
+    work.n_rows = 1;
+    EXPECT_EQ(weir_kv_reserve(&s.table, store_, 1), WEIR_EFULL) << "no page for a copy";
+    n_preemptible_ = 1;
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { work }), WEIR_OK) << "preempts";
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { work }), WEIR_OK);
+    expect_steps({ WEIR_RECLAIM_PREEMPT, WEIR_RECLAIM_TAIL });
+    EXPECT_EQ(weir_kv_reserve(&s.table, store_, 1), WEIR_OK);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP_FULL, 1, { work }), WEIR_EFULL);
+    weir_sequence_close(&s);
+}
+
+TEST_P(Reclaim, APolicyLeavesSavesAlone)
+{
+    open(4 * block, 40, 0);
+    weir_sequence s = share(text(128, 1));
+    held_ = share(text(128, 2));
+    n_preemptible_ = 1;
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_POLICY, 1, {}, &s), WEIR_OK);
+    EXPECT_FALSE(is_cached(text(128, 1))) << "the copy of the sequence itself";
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_POLICY, 1, {}, &s), WEIR_EFULL);
+    EXPECT_TRUE(asked_.empty());
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_POLICY_FULL, 1, {}, &s), WEIR_OK);
+    EXPECT_EQ(asked_, std::vector<std::string>{ "preempt" });
+    EXPECT_EQ(behind_, &s);
+    expect_steps({ WEIR_RECLAIM_SHARED, WEIR_RECLAIM_PREEMPT });
+    weir_sequence_close(&s);
+    weir_sequence_close(&held_);
+}
+
+/* Memory of four blocks above a disk of six: what is cached and idle moves first, then what runs,
+ * and nothing is dropped while the disk has room. */
+TEST_P(Reclaim, MemoryIsFreedByMovingDown)
+{
+    open(10 * block, 40, 0, 6 * block);
+    weir_sequence s = sequence(text(192, 1));
+    ASSERT_TRUE(compute(&s, 192));
+    running_ = &s;
+    keep(text(64, 2), nullptr);
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 1), WEIR_OK);
+    expect_steps({ WEIR_RECLAIM_DEMOTE_CACHED });
+    EXPECT_EQ(counts_[WEIR_RECLAIM_DEMOTE_CACHED].pages, block);
+    EXPECT_TRUE(is_cached(text(64, 2)));
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 2), WEIR_OK);
+    expect_steps({ WEIR_RECLAIM_DEMOTE_CACHED, WEIR_RECLAIM_DEMOTE_RUNNING });
+    EXPECT_TRUE(is_cached(text(64, 2)));
+    EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_MEMORY, 4), WEIR_EFULL);
+    EXPECT_NE(std::string(error_.text)
+                  .find("no memory for 256 more tokens of KV: what may leave "
+                        "it is in the tier below already; raise memory.host"),
+              std::string::npos)
+        << error_.text;
+    EXPECT_TRUE(asked_.empty());
+    weir_sequence_close(&s);
+}
+
+} // namespace
+} // namespace prefix
