@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "engine/base/log.h"
-#include "engine/schedule/session_store.h"
+#include "engine/session/session_store.h"
 #include "tests/fault/calls.h"
 #include "tests/unit/schedule/support.h"
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "engine/base/log.h"
-#include "engine/schedule/session_store.h"
+#include "engine/session/session_store.h"
 #include "tests/fault/drive.h"
 #include "tests/fault/power_loss.h"
 #include "tests/unit/schedule/support.h"

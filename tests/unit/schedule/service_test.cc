@@ -570,9 +570,8 @@ TEST_F(Service, ABudgetBelowOnePageIsRefusedAtOnce)
     for (const char *const key : { "server.kv_per_request", "server.kv_per_key" }) {
         weir_plan                 plan;
         const weir_engine_options options = { &config_, true, true, nullptr, nullptr, nullptr };
-        ASSERT_EQ(
-            weir_config_set(&config_, key, (std::to_string(page - 1) + "B").c_str(), &error_),
-            WEIR_OK);
+        ASSERT_EQ(weir_config_set(&config_, key, (std::to_string(page - 1) + "B").c_str(), &error_),
+                  WEIR_OK);
         EXPECT_EQ(weir_engine_plan(&plan, &options, &error_), WEIR_ECONFIG);
         EXPECT_NE(std::string(error_.text)
                       .find(std::string(key) + " = " + std::to_string(page - 1) + "B"),

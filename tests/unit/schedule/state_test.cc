@@ -39,7 +39,8 @@ class State : public ::testing::Test {
                           "sessions.dir=" + (folder_ / "sessions"), "sessions.autosave=false" });
         settings.insert(settings.end(), more.begin(), more.end());
         for (const std::string &setting : settings)
-            ASSERT_EQ(weir_config_assign(&config, setting.c_str(), &error_), WEIR_OK) << error_.text;
+            ASSERT_EQ(weir_config_assign(&config, setting.c_str(), &error_), WEIR_OK)
+                << error_.text;
         const weir_engine_options options = { &config, true, false, nullptr, nullptr, nullptr };
         ASSERT_EQ(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK) << error_.text;
         sessions_ = weir_engine_sessions(engine_);
