@@ -90,7 +90,7 @@ __device__ __forceinline__ void write_rows(char *page, const Part &part, const f
         const int64_t group = unit % n_groups, d = group * kGroup + lane,
                       own = token + unit / n_groups;
         const float x = d < dim ? rows[unit / n_groups * stride + d] : 0.0f;
-        if (weir_kv_scheme_of(part.format) == WEIR_KV_PLAIN) {
+        if (part.format != WEIR_KV_Q8_0) {
             const int64_t at =
                 IS_K ? own / kTile * dim * kTile + d * kTile + own % kTile : own * dim + d;
             if (d < dim) store_plain(to, part.format, at, x);
