@@ -1,9 +1,9 @@
 /* engine/cli/bench.h - speed of a model at several depths, with the machine's bandwidth measured
  * beside it. */
 #pragma once
+#include "engine/engine.h"
 #include "engine/kv/sequence.h"
 #include "engine/schedule/runner.h"
-#include "engine/engine.h"
 
 enum { WEIR_BENCH_DEPTHS = 16 };
 

@@ -2,9 +2,9 @@
  * continues its states. */
 #pragma once
 #include "engine/cli/command.h"
+#include "engine/engine.h"
 #include "engine/schedule/documents.h"
 #include "engine/schedule/session_store.h"
-#include "engine/engine.h"
 
 /* An engine whose sessions read and write files in the database's folder: the exit code. */
 int weir_db_open_engine(weir_engine **engine, const weir_arguments *arguments);

@@ -1,9 +1,9 @@
 /* engine/cli/evaluate.h - quality: perplexity of a text, what KV formats change about it, and
  * retrieval (exact answers to questions about a context). */
 #pragma once
+#include "engine/engine.h"
 #include "engine/eval/measures.h"
 #include "engine/kv/formats.h"
-#include "engine/engine.h"
 
 enum { WEIR_PERPLEXITY_PLACES = 32 };
 

@@ -3,8 +3,8 @@
 
 #include "engine/cli/command.h"
 #include "engine/cli/process.h"
-#include "engine/formats/json.h"
 #include "engine/engine.h"
+#include "engine/formats/json.h"
 
 #ifndef WEIR_FIXED_COMMAND
 #define WEIR_FIXED_COMMAND NULL
