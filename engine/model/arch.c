@@ -1,6 +1,7 @@
 #include "engine/model/arch.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -119,8 +120,10 @@ static weir_status add_folder(weir_arch_set *set, const char *folder, weir_error
     struct dirent **entries = NULL;
     const int       n = scandir(folder, &entries, is_toml, alphasort);
     if (n < 0)
-        return weir_error_set(error, WEIR_ENOTFOUND,
-                              "%s: cannot read the folder of architectures (--arch-dir)", folder);
+        return weir_error_set(error,
+                              errno == ENOENT || errno == ENOTDIR ? WEIR_ENOTFOUND : WEIR_EIO,
+                              "%s: cannot read the folder of architectures (--arch-dir): %s",
+                              folder, strerror(errno));
     weir_status status = WEIR_OK;
     for (int i = 0; i < n; i++) {
         char        path[PATH_MAX];

@@ -77,6 +77,14 @@ static void close_log(weir_states *s)
     state_index_clear(&s->index);
 }
 
+/* Field by field: the struct ends in padding. */
+static bool is_same_kind(const weir_states_kind *a, const weir_states_kind *b)
+{
+    return memcmp(a->model, b->model, sizeof a->model) == 0 && a->dim == b->dim &&
+           strcmp(a->embedding, b->embedding) == 0 && a->state_bits == b->state_bits &&
+           a->version == b->version;
+}
+
 static weir_status open_log(weir_states *s, const char *path, weir_error *error)
 {
     unsigned char    bytes[STATE_HEADER];
@@ -95,8 +103,8 @@ static weir_status open_log(weir_states *s, const char *path, weir_error *error)
         return weir_error_set(error, WEIR_EFORMAT, "%s: this is no log of a state database", path);
     WEIR_TRY(read_at(s, s->log, bytes, sizeof bytes, 0, error));
     WEIR_TRY(state_header_decode(&header, bytes, path, error));
-    if (s->header.id != 0 && (s->header.id != header.id ||
-                              memcmp(&s->header.kind, &header.kind, sizeof header.kind) != 0))
+    if (s->header.id != 0 &&
+        (s->header.id != header.id || !is_same_kind(&s->header.kind, &header.kind)))
         return weir_error_set(
             error, WEIR_EMISMATCH,
             "%s: another database has taken the place of the one that was opened; open it again",
