@@ -107,10 +107,11 @@ TEST_P(Reclaim, APrefixGoesBeforeASaveIsStopped)
     EXPECT_EQ(counts_[WEIR_RECLAIM_CACHED].pages, 2 * block);
     EXPECT_TRUE(asked_.empty());
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 6), WEIR_OK) << "all there is";
-    EXPECT_EQ(asked_.front(), "release");
+    EXPECT_EQ(asked_, std::vector<std::string>{ "release" });
     EXPECT_FALSE(is_cached(text(128, 1)));
     EXPECT_GT(counts_[WEIR_RECLAIM_SAVED].pages, 0);
     EXPECT_EQ(reclaim(WEIR_RECLAIM_FOR_STEP, 7), WEIR_EFULL);
+    if (held_.store != nullptr) weir_sequence_close(&held_);
 }
 
 TEST_P(Reclaim, ASessionStopsNoSaveAndPreemptsNothing)
