@@ -73,7 +73,8 @@ class Prefix : public ::testing::TestWithParam<Kind> {
                                      n_sink_pages,
                                      false,
                                      false,
-                                     0 };
+                                     0,
+                                     nullptr };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_OK) << error_.text;
         const weir_prefix_limits limits = { n_nodes, has_states() ? n_snapshots : 0,
                                             has_states() ? state_bytes : 0, 0, 0 };

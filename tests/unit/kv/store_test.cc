@@ -35,7 +35,8 @@ class Store : public ::testing::Test {
                   n_sink_pages,
                   false,
                   false,
-                  0 };
+                  0,
+                  nullptr };
         ASSERT_EQ(weir_kv_store_open(&store_, &spec_, ledger_, &error_), WEIR_OK) << error_.text;
     }
     void TearDown() override
@@ -180,9 +181,8 @@ TEST_F(Store, PagesOfUnequalSizeComeInWholeBlocks)
 {
     const size_t       caps[WEIR_TIER_COUNT] = {};
     const weir_kv_pair formats[] = { f16, { WEIR_KV_Q8_0, WEIR_KV_Q8_0 } };
-    const weir_kv_spec spec = {
-        2, 3, 32, 32, formats, 13, 640, 0, nullptr, {}, 0, false, false, 0
-    };
+    const weir_kv_spec spec = { 2,       3,  32, 32,    formats, 13, 640,    0,
+                                nullptr, {}, 0,  false, false,   0,  nullptr };
     ASSERT_EQ(weir_ledger_open(&ledger_, caps), WEIR_OK);
     EXPECT_EQ(weir_kv_store_open(&store_, &spec, ledger_, &error_), WEIR_EINVAL);
     EXPECT_NE(strstr(error_.text, "no multiple of the 6"), nullptr) << error_.text;

@@ -6,6 +6,7 @@
 
 #include "engine/eval/constructed.h"
 #include "engine/kv/session_file.h"
+#include "engine/model/blocks/coda_memory.h"
 #include "engine/model/blocks/coda_merge.h"
 #include "engine/session/session_store.h"
 #include "tests/unit/model/coda_text.h"
