@@ -68,7 +68,7 @@ weir_step weir_step_of(const weir_model *model, const weir_workspace *w, const w
                         .sinks = batch->sinks,
                         .source = batch->source,
                         .warm = w->warm,
-                        .carry = w->carry,
+                        .partials = w->partials,
                         .rounds = w->rounds,
                         .lse = w->lse,
                         .mass = w->mass,

@@ -174,7 +174,7 @@ TEST(Config, Loads)
     const fault::Operation   operation = seeing(seen, [=](weir_error *error) {
         weir_config_default(into);
         WEIR_TRY(weir_config_load(into, "run", &search, error));
-        WEIR_TRY(weir_config_set(into, "kv.policy.budget=128", error));
+        WEIR_TRY(weir_config_assign(into, "kv.policy.budget=128", error));
         weir_buffer text = {};
         weir_status status = weir_config_print(into, &text);
         if (status == WEIR_OK) seen->text(text.data);
@@ -198,7 +198,7 @@ TEST(Architectures, Open)
     const fault::Operation operation = seeing(seen, [=](weir_error *why) {
         weir_arch_set   *set = nullptr;
         const weir_arch *arch = nullptr;
-        WEIR_TRY(weir_arch_set_open(&set, folder.c_str(), why));
+        WEIR_TRY(weir_arch_set_open(&set, folder.c_str(), nullptr, why));
         weir_status status = weir_arch_find(&arch, set, "acme", directory, why);
         if (status == WEIR_OK) seen->text(arch->name);
         if (status == WEIR_OK) status = weir_arch_match(&arch, set, directory, why);

@@ -38,7 +38,7 @@ class SessionFiles : public ::testing::TestWithParam<Kind> {
         out.page_stride = text_.stride;
         out.spec = &session_text::spec;
         out.states = text_.marks.data();
-        out.cut = text_.head_rows.empty() ? nullptr : &text_.cut;
+        out.pruned = text_.head_rows.empty() ? nullptr : &text_.cut;
         out.form = text_.form;
         return out;
     }
@@ -121,7 +121,7 @@ weir_status read_sections(weir_session_reader *reader, Memory *to, weir_error *e
     WEIR_TRY(weir_session_read_salt(reader, salt, error));
     WEIR_TRY(weir_session_read_places(reader, places, error));
     WEIR_TRY(weir_session_read_states(reader, to->states.data(), error));
-    if (!weir_session_header_of(reader)->is_cut)
+    if (!weir_session_header_of(reader)->is_pruned)
         return weir_session_read_pages(reader, to->table.data(), 4, spec, error);
     WEIR_TRY(weir_session_read_rows(reader, to->rows.data(), spec, error));
     WEIR_TRY(weir_session_read_policy(reader, &cut, to->policy.data(), error));

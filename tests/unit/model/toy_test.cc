@@ -81,7 +81,8 @@ class Toy : public support::Reuse {
         weir_config_default(&config_);
         snprintf(config_.model.path, sizeof config_.model.path, "tests/golden/models/qwen3");
         for (const std::string &setting : settings_)
-            EXPECT_EQ(weir_config_set(&config_, setting.c_str(), &error_), WEIR_OK) << error_.text;
+            EXPECT_EQ(weir_config_assign(&config_, setting.c_str(), &error_), WEIR_OK)
+                << error_.text;
         const weir_engine_options options = { &config_, false, false, nullptr, nullptr, blocks_ };
         EXPECT_NE(weir_engine_open_with(&engine_, &options, &error_), WEIR_OK);
         return error_.text;

@@ -50,9 +50,9 @@ TEST(Formats, PageOfOneHeadByHand)
     EXPECT_EQ(weir_report_page_bytes(WEIR_KV_TURBO2, 128, 128), 16384 * 17 / 64);
     for (int64_t dim : { 64, 80, 128, 192, 256 }) {
         EXPECT_EQ(weir_report_page_bytes(WEIR_KV_F16, dim, dim),
-                  int64_t(weir_page_bytes(WEIR_F16, dim, dim)));
+                  weir_kv_bytes(WEIR_KV_F16, WEIR_KV_F16, dim, dim));
         EXPECT_EQ(weir_report_page_bytes(WEIR_KV_F32, dim, dim),
-                  int64_t(weir_page_bytes(WEIR_F32, dim, dim)));
+                  weir_kv_bytes(WEIR_KV_F32, WEIR_KV_F32, dim, dim));
     }
 }
 

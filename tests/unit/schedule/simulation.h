@@ -135,7 +135,8 @@ class Schedule {
         case WEIR_EVENT_TOKEN: check_token(job, event); break;
         case WEIR_EVENT_CHOICE: check_choice(job, event); break;
         case WEIR_EVENT_DONE: check_done(job, event); break;
-        case WEIR_EVENT_PROMPT: ADD_FAILURE() << job->name() << " asked for no scores"; break;
+        case WEIR_EVENT_PROMPT:
+        case WEIR_EVENT_LOGITS: ADD_FAILURE() << job->name() << " asked for no scores"; break;
         }
         act();
     }

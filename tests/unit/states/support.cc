@@ -14,8 +14,8 @@ const uint64_t test_model[2] = { 0x1234, 0x5678 };
 void write_session(const std::string &path, int32_t n_tokens, uint64_t model, int32_t bits)
 {
     static const weir_kv_pair format = { WEIR_KV_F16, WEIR_KV_F16 };
-    static const weir_kv_spec spec = { 1, 1,       8,  8, &format, 0,     4096,
-                                       0, nullptr, {}, 0, false,   false, 0 };
+    static const weir_kv_spec spec = { 1,       1,  8, 8,     &format, 0, 4096,   0,
+                                       nullptr, {}, 0, false, false,   0, nullptr };
     weir_session_identity     identity = {};
     identity.model[0] = model != 0 ? model : test_model[0], identity.model[1] = test_model[1];
     strcpy(identity.format, "f16");
