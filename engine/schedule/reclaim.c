@@ -1,3 +1,4 @@
+/* engine/schedule/reclaim.c - the steps that free KV memory, in order, and who may take which. */
 #include "engine/schedule/reclaim.h"
 
 #include <inttypes.h>

@@ -133,7 +133,8 @@ static weir_status forward(const weir_shape *shape, const void *options, const v
                                           { .weight = w->k, .dst = k, .dst_stride = k_row },
                                           { .weight = w->v, .dst = v, .dst_stride = v_row } } }));
     WEIR_TRY(norm_and_turn(shape, step, q, w->norms, h));
-    WEIR_TRY(norm_and_turn(shape, step, k, w->norms + TOY_KEY_DIM, g));
+    const float *const k_norm = w->norms != NULL ? w->norms + TOY_KEY_DIM : NULL; /* planning */
+    WEIR_TRY(norm_and_turn(shape, step, k, k_norm, g));
     WEIR_TRY(weir_heads_attend(step, k, v,
                                (weir_attention_args){ .out = out,
                                                       .q = q,
