@@ -1,5 +1,5 @@
 /* engine/serve/exchange.c - the life of one request: opened by its first line, worked on by any
- * thread, ended by a worker. */
+ * thread, ended when its answer was sent (weir_exchange_detach). */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>

@@ -2,8 +2,9 @@
  *
  * Threads: one HTTP thread (loop.c) owns all sockets and connections; workers parse, render,
  * tokenise and submit; the engine thread delivers tokens. An exchange is one request and its
- * answer: opened by the HTTP thread, destroyed by a worker after the HTTP thread let go of it. Lock
- * order: exchange, then the loop's wake list and the workers' queue. */
+ * answer: opened by the HTTP thread, destroyed once the HTTP thread let go of it, by that
+ * thread, or by a worker that has it or has to release its jobs. Lock order: exchange, then the
+ * loop's wake list and the workers' queue. */
 #pragma once
 #include <jansson.h>
 #include <netinet/in.h>
@@ -198,8 +199,7 @@ weir_exchange *weir_exchange_open(weir_connection *connection, const char *metho
 /* The connection lets go of it. `complete`: its answer was sent. It is destroyed at once unless a
  * worker has it or has to release its jobs. */
 void weir_exchange_detach(weir_exchange *exchange, bool complete);
-void weir_exchange_destroy(
-    weir_exchange *exchange); /* worker: releases jobs, writes the log line, frees */
+void weir_exchange_destroy(weir_exchange *exchange); /* releases jobs, writes the log line, frees */
 void weir_exchange_wake(weir_exchange *exchange); /* lock held: the HTTP thread shall look again */
 void weir_exchange_leave(
     weir_exchange *exchange); /* any thread, lock not held: the client is gone, cancel everything */
